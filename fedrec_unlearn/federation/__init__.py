@@ -1,0 +1,1 @@
+"""The round: clients train in blocks, their contributions add, the server moves."""

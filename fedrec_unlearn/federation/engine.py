@@ -1,0 +1,117 @@
+"""What an engine is: it lets a round's clients train and returns the sum of their updates.
+
+Everything an engine needs to know about the run is in a `Workload`. Two engines exist: `reference` (one
+client at a time, plain autograd, real messages) and `vectorised` (blocks of clients as tensor operations).
+For equal seeds they agree to float tolerance, and bit for bit in ring mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedrec_unlearn.config import FederationConfig
+from fedrec_unlearn.federation.contribution import Contribution
+from fedrec_unlearn.federation.local_data import ClientData
+from fedrec_unlearn.federation.state import RunState, ServerState, number_bytes
+from fedrec_unlearn.federation.transport import Transport
+from fedrec_unlearn.models import Objective, Recommender
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What clients do in a round, apart from the state they start from."""
+
+    model: Recommender
+    objective: Objective
+    clients: ClientData
+    config: FederationConfig
+    seed: int
+    transport: Transport
+    features: Tensor | None = None
+    """Item features (m, F), or None."""
+
+    @property
+    def num_negatives(self) -> int:
+        """Negatives per positive; none where the objective does not use them."""
+        return self.config.num_negatives if self.objective.needs_negatives else 0
+
+    @property
+    def fraction_bits(self) -> int | None:
+        """Fixed-point digits in ring mode, None in float mode."""
+        return self.config.ring_fraction_bits if self.config.ring else None
+
+    def eligible(self) -> IntArray:
+        """Users that can train: with a training item and, where negatives are needed, an unseen item."""
+        able = self.clients.counts > 0
+        if self.objective.needs_negatives:
+            able &= self.clients.unseen > 0
+        found: IntArray = torch.nonzero(able).squeeze(1).cpu().numpy()
+        return found
+
+    def empty(self, server: ServerState) -> Contribution:
+        """The contribution of no clients."""
+        per_row = self.config.item_aggregation == "row_mean"
+        return Contribution.zeros(server.items, server.dense, row_weight=per_row, fraction_bits=self.fraction_bits)
+
+    def count(self, contribution: Contribution, server: ServerState, counts: Tensor, rows: Tensor) -> None:
+        """Add a block's clients, interactions, weights and bytes to a contribution.
+
+        Args:
+            contribution: changed in place.
+            server: for the sizes of what travels.
+            counts: training items of each client, int64 (C,).
+            rows: item rows each client touches, int64 (C,).
+        """
+        n_dense, size = number_bytes(server.dense, server.items, self.fraction_bits)
+        width = server.items.shape[1]
+        interactions = int(counts.sum())
+        contribution.clients += len(counts)
+        contribution.interactions += interactions
+        contribution.weight += interactions if self.config.client_weighting == "interactions" else len(counts)
+        contribution.bytes_up += int(self.transport.upload_bytes(rows, width, n_dense, size).sum())
+        contribution.bytes_down += int(self.transport.download_bytes(rows, width, n_dense, size).sum())
+
+    def weights(self, counts: Tensor, dtype: torch.dtype) -> Tensor:
+        """Weight of each client in the mean, shape (C,)."""
+        if self.config.client_weighting == "interactions":
+            return counts.to(dtype)
+        return torch.ones_like(counts, dtype=dtype)
+
+
+class Engine(Protocol):
+    """Lets clients train."""
+
+    def train_clients(self, state: RunState, users: IntArray, round_number: int) -> Contribution:
+        """Local training of `users` from the server's current tables.
+
+        Args:
+            state: the private rows of `users` are replaced; the server's tables are only read.
+            users: distinct, from `Workload.eligible`.
+            round_number: counted from 0; coordinates of the round's random draws.
+
+        Returns:
+            The sum of the clients' weighted updates.
+        """
+
+
+def make_engine(workload: Workload) -> Engine:
+    """The engine a configuration names."""
+    from fedrec_unlearn.federation.reference import ReferenceEngine
+    from fedrec_unlearn.federation.vectorised import VectorisedEngine
+
+    return ReferenceEngine(workload) if workload.config.engine == "reference" else VectorisedEngine(workload)
+
+
+def snap(private: Tensor, fraction_bits: int | None) -> Tensor:
+    """Private rows as they are kept: on the fixed-point grid in ring mode, so that engines cannot drift apart."""
+    if fraction_bits is None:
+        return private
+    return torch.round(private * float(1 << fraction_bits)) * 2.0**-fraction_bits

@@ -1,0 +1,163 @@
+"""Judging a state: its towers computed once, then ranking metrics or RMSE on validation or test items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrec_unlearn.config import Config
+from fedrec_unlearn.data.types import Split, UserItems
+from fedrec_unlearn.errors import DataError
+from fedrec_unlearn.federation.state import RunState
+from fedrec_unlearn.metrics import (
+    FULL,
+    check_sampled_topk,
+    check_topk,
+    evaluate_full,
+    evaluate_sampled,
+    popularity_pair_scorer,
+    popularity_scorer,
+    popularity_scores,
+    rmse,
+    sampled_protocol,
+)
+from fedrec_unlearn.metrics.csr import union
+from fedrec_unlearn.metrics.sampled import sample_negatives
+from fedrec_unlearn.models import Recommender
+from fedrec_unlearn.seeds import Purpose, stream_key
+
+
+class Scorer:
+    """Scores from a state's tables.
+
+    The score of a user does not depend on which users are scored beside it: bilinear models use a float64
+    product, whose rounding is far below any gap between scores, and other models score one user at a time.
+    """
+
+    def __init__(self, model: Recommender, state: RunState, features: Tensor | None) -> None:
+        self.model = model
+        dtype = torch.float64 if model.bilinear is not None else state.private.dtype
+        with torch.no_grad():
+            self.dense = {name: value.to(dtype) for name, value in state.server.dense.items()}
+            wide = None if features is None else features.to(dtype)
+            self.users = model.user_tower(state.private.to(dtype), self.dense)
+            self.items = model.item_tower(state.server.items.to(dtype), self.dense, wide)
+
+    @torch.no_grad()
+    def chunk(self, users: Tensor) -> Tensor:
+        """Scores of the whole catalogue: int64 (B,) gives (B, n_items)."""
+        if self.model.bilinear is not None:
+            return self.model.interact_all(self.users.index_select(0, users), self.items, self.dense)
+        rows = [self.model.interact_all(self.users[u : u + 1], self.items, self.dense) for u in users.tolist()]
+        return torch.cat(rows) if rows else self.items.new_zeros((0, len(self.items)))
+
+    @torch.no_grad()
+    def pairs(self, users: Tensor, items: Tensor) -> Tensor:
+        """Scores of given items: int64 (B,) and (B, L) give (B, L)."""
+        chosen = self.items.index_select(0, items.reshape(-1)).view(*items.shape, -1)
+        return self.model.interact(self.users.index_select(0, users), chosen, self.dense)
+
+
+class Evaluator:
+    """Evaluates states of one run on its validation and test items.
+
+    Args:
+        model: the run's recommender.
+        split: train, validation and test items.
+        config: metrics, protocol, objective and seed of the split (which also draws sampled negatives, so that
+            runs with other seeds are judged on the same ones).
+        device: where scores are computed.
+        features: item features (m, F), or None.
+
+    Raises:
+        ConfigError: a list longer than the catalogue, or than the sampled candidates.
+        DataError: RMSE without ratings.
+    """
+
+    def __init__(
+        self, model: Recommender, split: Split, config: Config, device: torch.device, features: Tensor | None
+    ) -> None:
+        self.model, self.split, self.device, self.features = model, split, device, features
+        self.options = config.evaluation
+        self.rating = config.federation.objective == "mse"
+        self.seed = stream_key(config.split.seed, Purpose.EVALUATION) >> 1
+        sampled = self.options.protocol == "sampled"
+        self.protocol = sampled_protocol(self.options.sampled_negatives) if sampled else FULL
+        self.negatives: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
+        if self.rating:
+            if split.train.ratings is None:
+                raise DataError(
+                    "federation.objective: mse needs ratings and the data has none; "
+                    "use bpr or bce, or name data.rating_column"
+                )
+            self.select_by = "rmse"
+            return
+        check_topk(self.options.topk, model.n_items)
+        if sampled:
+            check_sampled_topk(self.options.topk, self.options.sampled_negatives)
+        self.select_by = f"{self.options.select_by}/{self.protocol}"
+
+    def better(self, value: float, best: float | None) -> bool:
+        """Whether a validation value beats the best so far (NaN never does)."""
+        if value != value:
+            return False
+        return best is None or (value < best if self.rating else value > best)
+
+    def evaluate(self, state: RunState, part: str) -> dict[str, float]:
+        """Metrics of a state on `valid` or `test`."""
+        scorer = Scorer(self.model, state, self.features)
+        if self.rating:
+            return {"rmse": self._rmse(scorer, state.rating_mean, part)}
+        return self._rank(scorer.chunk, scorer.pairs, part)
+
+    def popularity(self, part: str) -> dict[str, float]:
+        """The same metrics of recommending by number of training users (RMSE: of the mean training rating)."""
+        if self.rating:
+            relevant = self._relevant(part)
+            assert self.split.train.ratings is not None
+            assert relevant.ratings is not None
+            mean = float(self.split.train.ratings.mean())
+            return {"rmse": rmse(np.full(len(relevant.ratings), mean), relevant.ratings)}
+        scores = popularity_scores(self.split.train.items, self.model.n_items)
+        return self._rank(popularity_scorer(scores, self.device), popularity_pair_scorer(scores, self.device), part)
+
+    def _relevant(self, part: str) -> UserItems:
+        return self.split.valid if part == "valid" else self.split.test
+
+    def _rank(
+        self, score_chunk: Callable[[Tensor], Tensor], score_pairs: Callable[[Tensor, Tensor], Tensor], part: str
+    ) -> dict[str, float]:
+        split, options, n_items = self.split, self.options, self.model.n_items
+        relevant = self._relevant(part)
+        wanted = (relevant.indptr, relevant.items)
+        if options.protocol == "sampled":
+            known = [(p.indptr, p.items) for p in (split.train, split.valid, split.test)]
+            if part not in self.negatives:
+                users = np.repeat(np.arange(relevant.n_users), relevant.counts)
+                everything = union("known items", known, n_items)
+                self.negatives[part] = sample_negatives(
+                    users, relevant.items, everything, options.sampled_negatives, self.seed
+                )
+            return evaluate_sampled(
+                score_pairs, known, wanted, n_items, options.topk, options.metrics, options.sampled_negatives,
+                self.seed, self.negatives[part], options.chunk_size, self.device,
+            )  # fmt: skip
+        seen = (split.train.indptr, split.train.items)
+        if part == "test":
+            both = union("seen items", [seen, (split.valid.indptr, split.valid.items)], n_items)
+            seen = (both.indptr, both.items)  # type: ignore[assignment]
+        return evaluate_full(
+            score_chunk, seen, wanted, n_items, options.topk, options.metrics, options.chunk_size, self.device
+        )
+
+    def _rmse(self, scorer: Scorer, mean: float, part: str) -> float:
+        relevant = self._relevant(part)
+        assert relevant.ratings is not None
+        users = torch.from_numpy(np.repeat(np.arange(relevant.n_users), relevant.counts)).to(self.device)
+        items = torch.from_numpy(relevant.items).to(self.device)
+        cuts = range(0, len(users), 1 << 16)
+        found = [scorer.pairs(users[c : c + (1 << 16)], items[c : c + (1 << 16), None])[:, 0].cpu() for c in cuts]
+        return rmse(torch.cat(found).double().numpy() + mean, relevant.ratings)

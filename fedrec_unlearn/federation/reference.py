@@ -1,0 +1,110 @@
+"""The reference engine: one client at a time, plain autograd, every message written and read.
+
+It exists to be read and to be the oracle of the fast engine. Nothing here is clever.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedrec_unlearn.federation.contribution import ClientUpdate, Contribution, quantise
+from fedrec_unlearn.federation.engine import IntArray, Workload, snap
+from fedrec_unlearn.federation.state import RunState
+
+
+class ReferenceEngine:
+    """Trains each client on its own; see `Engine`.
+
+    Guarantee: what crosses from a client to the server is the message `Transport.encode` returns and nothing
+    else. It holds item rows, dense parameters and the client's weight; the private row, the interactions and
+    the attributes stay. Item rows of a client still depend on them: see the transport for what it reveals.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+
+    def train_clients(self, state: RunState, users: IntArray, round_number: int) -> Contribution:
+        """See `Engine.train_clients`."""
+        work = self.workload
+        contribution = work.empty(state.server)
+        new_rows = {}
+        for user in users.tolist():
+            update, new_rows[user], loss, counts = self.train_one(state, user, round_number)
+            message = work.transport.encode(update, round_number)
+            received = work.transport.decode(message, round_number, contribution.dense)
+            contribution.items.index_add_(
+                0, received.item_ids.to(state.private.device), received.item_rows.to(contribution.items)
+            )
+            for name, value in received.dense.items():
+                contribution.dense[name] += value.to(contribution.dense[name])
+            work.count(contribution, state.server, counts, torch.tensor([len(update.item_ids)], device=counts.device))
+            if contribution.row_weight is not None:
+                contribution.row_weight[update.item_ids] += update.weight
+            contribution.loss += loss
+        for user, row in new_rows.items():
+            state.private[user] = row
+        return contribution
+
+    def train_one(
+        self, state: RunState, user: int, round_number: int
+    ) -> tuple[ClientUpdate, Tensor, float | int, Tensor]:
+        """Local training of one client.
+
+        Returns:
+            its update, its new private row, interactions × mean loss before training (fixed point in ring
+            mode), and its number of interactions as a tensor of shape (1,).
+        """
+        work, config = self.workload, self.workload.config
+        chosen = torch.tensor([user], device=state.private.device)
+        local = work.clients.local(chosen, work.seed, round_number, work.num_negatives)
+        n, k = len(local.pos_items), len(local.neg_items)
+        item_ids = torch.cat([local.pos_items, local.neg_items])
+        features = None if work.features is None else work.features[item_ids]
+
+        row = state.private[user].clone()
+        items = state.server.items[item_ids]
+        dense = {name: value.clone() for name, value in state.server.dense.items()}
+        first_loss = 0.0
+        for epoch in range(config.local_epochs):
+            leaves = [tensor.detach().requires_grad_() for tensor in (row, items, *dense.values())]
+            row, items, dense = leaves[0], leaves[1], dict(zip(dense, leaves[2:], strict=True))
+            scores = work.model.score(row, items, dense, features)
+            partner = self._partner(n, k, epoch, scores.device)
+            loss = work.objective.client_loss(scores[:n], scores[n:], local.ratings, partner)
+            if epoch == 0:
+                first_loss = float(loss.detach())
+            penalty = row.square().sum() + items[:n].square().sum() / n
+            if k:
+                penalty = penalty + items[n:].square().sum() / k
+            gradients = torch.autograd.grad(loss + 0.5 * config.l2 * penalty, leaves, allow_unused=True)
+            rates = [config.user_learning_rate] + [config.client_learning_rate] * (len(leaves) - 1)
+            moved = [
+                leaf.detach() if gradient is None else leaf.detach() - rate * gradient
+                for leaf, gradient, rate in zip(leaves, gradients, rates, strict=True)
+            ]
+            row, items, dense = moved[0], moved[1], dict(zip(dense, moved[2:], strict=True))
+
+        weight = float(n) if config.client_weighting == "interactions" else 1.0
+        bits = work.fraction_bits
+
+        def message_form(delta: Tensor) -> Tensor:
+            return weight * delta if bits is None else quantise(weight * delta, bits)
+
+        update = ClientUpdate(
+            item_ids,
+            message_form(state.server.items[item_ids] - items),
+            {name: message_form(state.server.dense[name] - value) for name, value in dense.items()},
+            weight,
+        )
+        total: float | int = n * first_loss
+        if bits is not None:
+            total = int(quantise(torch.tensor(n * first_loss, dtype=torch.float64), bits))
+        return update, snap(row, bits), total, local.counts
+
+    def _partner(self, n: int, k: int, epoch: int, device: torch.device) -> Tensor:
+        """Negative of each comparison, int64 (r, n): positive j meets (j + r·n + epoch) mod k."""
+        if k == 0:
+            return torch.zeros((0, n), dtype=torch.int64, device=device)
+        place = torch.arange(self.workload.num_negatives * n, device=device)
+        return ((place + epoch) % k).view(self.workload.num_negatives, n)

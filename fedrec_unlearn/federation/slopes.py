@@ -1,0 +1,59 @@
+"""Loss and its slope in each score, for a whole block of clients at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedrec_unlearn.federation.local_data import LocalData
+from fedrec_unlearn.models import Objective
+
+
+def segment_sums(values: Tensor, ptr: Tensor) -> Tensor:
+    """Sum of each client's entries: values (E,), ptr (C + 1,) give (C,)."""
+    return torch.segment_reduce(values, "sum", offsets=ptr, initial=0.0)
+
+
+def slopes(
+    objective: Objective, positive: Tensor, negative: Tensor, local: LocalData, num_negatives: int, epoch: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean loss of each client and its derivative in each score.
+
+    Args:
+        objective: the training objective.
+        positive: scores of the clients' items, shape (P,).
+        negative: scores of their negatives, shape (N,).
+        local: which client each score belongs to.
+        num_negatives: comparisons per positive (pairwise objectives).
+        epoch: local epoch, decides who is compared with whom.
+
+    Returns:
+        loss (C,), slope of each positive (P,), slope of each negative (N,).
+    """
+    counts = local.counts
+    if not objective.pairwise:
+        terms = (counts + local.pools).to(positive.dtype)
+        value, pos_slope = objective.point(positive, local.ratings, True)
+        loss = segment_sums(value, local.pos_ptr)
+        neg_slope = negative
+        if len(negative):
+            value, neg_slope = objective.point(negative, None, False)
+            loss = loss + segment_sums(value, local.neg_ptr)
+            neg_slope = neg_slope / terms.index_select(0, local.neg_owner)
+        return loss / terms, pos_slope / terms.index_select(0, local.pos_owner), neg_slope
+
+    share = 1.0 / (counts * num_negatives).to(positive.dtype)
+    loss = torch.zeros_like(share)
+    pos_slope, neg_slope = torch.zeros_like(positive), torch.zeros_like(negative)
+    slot_share = share.index_select(0, local.pos_owner)
+    for repeat in range(num_negatives):
+        partner = local.partners(repeat, epoch)
+        value, slope = objective.pair(positive, negative if partner is None else negative.index_select(0, partner))
+        loss += segment_sums(value, local.pos_ptr)
+        slope = slope.mul_(slot_share)
+        pos_slope += slope
+        if partner is None:
+            neg_slope -= slope
+        else:
+            neg_slope.index_add_(0, partner, slope, alpha=-1.0)
+    return loss * share, pos_slope, neg_slope

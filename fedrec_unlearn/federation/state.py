@@ -1,0 +1,140 @@
+"""The state of a run: what the server holds, what the clients hold, and how the server moves.
+
+Plain tensors and numbers, nothing else, so that a state can be written as safetensors and JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedrec_unlearn.config import Config, FederationConfig
+from fedrec_unlearn.errors import RunError
+from fedrec_unlearn.federation.contribution import Contribution
+from fedrec_unlearn.models import Recommender
+
+
+@dataclass
+class ServerState:
+    """What the server holds: item rows, dense parameters and its optimiser's moments."""
+
+    items: Tensor
+    """(m, item row width)."""
+    dense: dict[str, Tensor]
+    rounds_done: int = 0
+    steps: int = 0
+    """Optimiser steps so far (Adam's bias correction)."""
+    moments: dict[str, Tensor] = field(default_factory=dict)
+    """Adam: `first.<name>` and `second.<name>` for `items` and each dense parameter; empty for SGD."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """All tensors the server's optimiser moves, by name."""
+        return {"items": self.items, **{f"dense.{name}": value for name, value in self.dense.items()}}
+
+
+@dataclass
+class RunState:
+    """Server and clients together, as one process simulates them.
+
+    `private` is the clients' own: row u belongs to user u. It is stored with the run, because a simulation
+    plays every device, and enters no Contribution.
+    """
+
+    server: ServerState
+    private: Tensor
+    """(n_users, private row width)."""
+    rating_mean: float = 0.0
+    """Mean training rating under the mse objective: one secure sum before the first round."""
+
+
+def initial_state(model: Recommender, config: Config, device: torch.device, rating_mean: float = 0.0) -> RunState:
+    """State before the first round.
+
+    Args:
+        model: the recommender.
+        config: seed, `model.init_std`, optimiser and number format.
+        device: where the tensors live.
+        rating_mean: mean training rating (mse objective).
+    """
+    dtype = torch.float64 if config.federation.ring else torch.float32
+    std = config.model.init_std
+
+    def place(tensor: Tensor) -> Tensor:
+        return tensor.to(dtype=dtype).to(device)
+
+    items = place(model.initial_item_rows(config.seed, std))
+    dense = {name: place(value) for name, value in model.initial_dense(config.seed, std).items()}
+    server = ServerState(items, dense)
+    if config.federation.server_optimizer == "adam":
+        for name, value in server.parameters().items():
+            server.moments[f"first.{name}"] = torch.zeros_like(value)
+            server.moments[f"second.{name}"] = torch.zeros_like(value)
+    return RunState(server, place(model.initial_user_rows(config.seed, std)), rating_mean)
+
+
+def mean_update(contribution: Contribution, aggregation: str) -> dict[str, Tensor]:
+    """Mean of the clients' updates by parameter name (`items`, `dense.<name>`), float.
+
+    Args:
+        contribution: the round's sum.
+        aggregation: `mean` divides item rows by the weight of all clients, `row_mean` by the weight of those
+            that touched the row; dense parameters are always divided by the weight of all.
+    """
+    dtype = contribution.items.dtype if contribution.fraction_bits is None else torch.float64
+    factor = contribution.scale / contribution.weight
+    updates = {f"dense.{name}": value.to(dtype) * factor for name, value in contribution.dense.items()}
+    if aggregation == "row_mean":
+        assert contribution.row_weight is not None
+        row = contribution.scale / contribution.row_weight.clamp(min=torch.finfo(torch.float64).tiny)
+        row = torch.where(contribution.row_weight > 0, row, torch.zeros_like(row)).to(dtype)
+        updates["items"] = contribution.items.to(dtype) * row.unsqueeze(1)
+    else:
+        updates["items"] = contribution.items.to(dtype) * factor
+    return updates
+
+
+def apply_contribution(state: ServerState, contribution: Contribution, config: FederationConfig) -> None:
+    """One server step in place: the clients' mean update is the (pseudo-)gradient.
+
+    Args:
+        state: changed in place.
+        contribution: sum over the round's clients; one of no clients leaves the parameters as they are.
+        config: optimiser, step size and aggregation.
+
+    Raises:
+        RunError: the update is not finite.
+
+    Source: Reddi et al. 2021, algorithm 2 (FedAdam, with Adam's bias correction as Kingma & Ba 2015);
+    with `sgd` at step size 1, McMahan et al. 2017 (FedAvg).
+    """
+    state.rounds_done += 1
+    if contribution.weight <= 0:
+        return
+    updates = mean_update(contribution, config.item_aggregation)
+    for name, value in updates.items():
+        if not bool(torch.isfinite(value).all()):
+            raise RunError(
+                f"round {state.rounds_done}: the update of {name} is not finite, training has diverged; lower "
+                "federation.user_learning_rate, federation.client_learning_rate or federation.server_learning_rate"
+            )
+    state.steps += 1
+    step_size = config.server_learning_rate
+    for name, parameter in state.parameters().items():
+        update = updates[name]
+        if config.server_optimizer == "sgd":
+            parameter.sub_(update, alpha=step_size)
+            continue
+        beta1, beta2 = config.adam_betas
+        first, second = state.moments[f"first.{name}"], state.moments[f"second.{name}"]
+        first.mul_(beta1).add_(update, alpha=1.0 - beta1)
+        second.mul_(beta2).addcmul_(update, update, value=1.0 - beta2)
+        root = (second / (1.0 - beta2**state.steps)).sqrt_().add_(config.adam_epsilon)
+        parameter.addcdiv_(first, root, value=-step_size / (1.0 - beta1**state.steps))
+
+
+def number_bytes(dense: Mapping[str, Tensor], items: Tensor, fraction_bits: int | None) -> tuple[int, int]:
+    """Dense numbers a client moves, and bytes per number on the wire (float32, or int64 in ring mode)."""
+    return sum(value.numel() for value in dense.values()), items.element_size() if fraction_bits is None else 8

@@ -1,0 +1,106 @@
+"""The vectorised engine: a round's clients in blocks, each block a handful of tensor operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from fedrec_unlearn.federation import bilinear, padded
+from fedrec_unlearn.federation.contribution import Contribution
+from fedrec_unlearn.federation.engine import IntArray, Workload
+from fedrec_unlearn.federation.local_data import LocalData
+from fedrec_unlearn.federation.state import RunState
+
+_CPU_BLOCK_MIB = 8.0
+"""Default budget on a CPU: a few times the second-level cache, where the kernels are fastest."""
+_GPU_BLOCK_MIB = 1024.0
+_BYTES_PER_RAGGED_ENTRY = 160
+"""Working memory of the bilinear way per entry: about twenty 8-byte numbers."""
+
+
+class VectorisedEngine:
+    """Trains clients block by block; see `Engine`.
+
+    A cohort is cut into blocks whose tensors fit `federation.block_mib`. Blocks hold clients of similar size,
+    so padding stays small. The way through a block is chosen by what the model and the mode allow: bilinear
+    (MF, FM), one shared step (one local epoch), or client-specific copies (everything else).
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        default = _CPU_BLOCK_MIB if workload.clients.device.type == "cpu" else _GPU_BLOCK_MIB
+        self.block_bytes = int((workload.config.block_mib or default) * 2**20)
+
+    def train_clients(self, state: RunState, users: IntArray, round_number: int) -> Contribution:
+        """See `Engine.train_clients`."""
+        work = self.workload
+        contribution = work.empty(state.server)
+        entries = self._entries(users)
+        if work.model.bilinear is not None and not work.config.ring:
+            decay = torch.zeros(len(state.server.items), dtype=state.server.items.dtype, device=state.private.device)
+            for local in self._ragged_blocks(users, entries, round_number):
+                bilinear.train_block(work, state, local, contribution, decay)
+            if work.config.l2:
+                contribution.items.addcmul_(decay.unsqueeze(1), state.server.items)
+        elif work.config.local_epochs == 1 and not work.config.ring:
+            shared = padded.SharedStep(work, state, whole_catalogue=int(entries.sum()) >= work.model.n_items)
+            for local in self._padded_blocks(users, entries, round_number, copies=False):
+                shared.train_block(local, contribution)
+            shared.finish(contribution)
+        else:
+            for local in self._padded_blocks(users, entries, round_number, copies=True):
+                padded.train_block(work, state, local, contribution)
+        return contribution
+
+    def observe(
+        self, state: RunState, users: IntArray, round_number: int
+    ) -> Iterator[tuple[LocalData, padded.BlockResult]]:
+        """What each client would upload in a round, block by block; nothing is changed.
+
+        Yields:
+            the block's items and its clients' updates. Clients come in order of size, not of `users`.
+        """
+        for local in self._padded_blocks(users, self._entries(users), round_number, copies=True):
+            yield local, padded.train_copies(self.workload, state, local)
+
+    def _entries(self, users: IntArray) -> IntArray:
+        """Item rows each client touches."""
+        chosen = torch.from_numpy(users).to(self.workload.clients.device)
+        counts = self.workload.clients.counts.index_select(0, chosen)
+        unseen = self.workload.clients.unseen.index_select(0, chosen)
+        pools = torch.minimum(counts * self.workload.num_negatives, unseen)
+        entries: IntArray = (counts + pools).cpu().numpy()
+        return entries
+
+    def _local(self, users: IntArray, round_number: int) -> LocalData:
+        work = self.workload
+        chosen = torch.from_numpy(np.ascontiguousarray(users)).to(work.clients.device)
+        return work.clients.local(chosen, work.seed, round_number, work.num_negatives)
+
+    def _ragged_blocks(self, users: IntArray, entries: IntArray, round_number: int) -> Iterator[LocalData]:
+        """Blocks cut by the sum of their entries."""
+        per_entry = _BYTES_PER_RAGGED_ENTRY + 8 * self.workload.config.local_epochs
+        limit = max(1, self.block_bytes // per_entry)
+        block_of = np.cumsum(entries) // limit
+        for block in np.split(users, np.flatnonzero(np.diff(block_of)) + 1):
+            yield self._local(block, round_number)
+
+    def _padded_blocks(
+        self, users: IntArray, entries: IntArray, round_number: int, *, copies: bool
+    ) -> Iterator[LocalData]:
+        """Blocks of clients of similar size, cut by the padded grid and, with copies, the dense parameters."""
+        model = self.workload.model
+        size = 8 if self.workload.config.ring else 4
+        per_cell = size * (2 * model.activation_width + model.item_layout.width) + 32
+        dense = sum(int(np.prod(shape)) for shape in model.dense_shapes.values())
+        per_client = 3 * size * dense if copies else 0
+        order = np.argsort(-entries, kind="stable")
+        users, entries = users[order], entries[order]
+        start = 0
+        while start < len(users):
+            fits = self.block_bytes // (int(entries[start]) * per_cell + per_client)
+            end = start + max(1, fits)
+            yield self._local(users[start:end], round_number)
+            start = end

@@ -1,0 +1,166 @@
+"""`train` and `resume`: from a configuration to a finished run folder."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedrec_unlearn
+from fedrec_unlearn.config import Config
+from fedrec_unlearn.config_file import dump_config, load_config
+from fedrec_unlearn.errors import FedRecError, RunError
+from fedrec_unlearn.federation.checkpoint import Standing, load_state, save_state
+from fedrec_unlearn.federation.cohort import Cohorts
+from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_atomic, write_json
+from fedrec_unlearn.federation.state import RunState, initial_state
+from fedrec_unlearn.federation.training import train_rounds
+from fedrec_unlearn.pipeline.assembly import Assembly, reopen, torch_threads, trained_state
+from fedrec_unlearn.progress import Interrupted, Progress, SilentProgress
+
+
+def train(config: Config, *, progress: Progress | None = None) -> Path:
+    """Train a federated recommender.
+
+    Args:
+        config: every option of the run.
+        progress: told of every round.
+
+    Returns:
+        The run folder, with the files docs/run-folder.md describes.
+
+    Raises:
+        Interrupted: Ctrl-C; the run can be resumed.
+        FedRecError: anything wrong with the configuration, the data, the device or the folder; all but disk
+            trouble and divergence are told before training starts.
+    """
+    progress = progress or SilentProgress()
+    with torch_threads(config):
+        assembly = Assembly.of(config)
+        work = assembly.workload
+        Cohorts(work.eligible(), config.federation, config.seed)
+        state = initial_state(work.model, config, assembly.device, assembly.rating_mean)
+        stem = f"{config.data.name}-{config.model.name}"
+        folder = RunFolder.create(Path(config.output)) if config.output else RunFolder.next_in(Path("runs"), stem)
+        write_atomic(folder.config, dump_config(config).encode())
+        write_json(folder.run, _describe(folder, assembly))
+        standing = Standing()
+        save_state(folder.latest, state, standing)
+        progress.message(_opening(assembly))
+        return _go_on(folder, assembly, state, standing, progress)
+
+
+def resume(run: Path, *, progress: Progress | None = None) -> Path:
+    """Go on with a run that was interrupted or killed, to the bits it would have had.
+
+    Args:
+        run: its folder.
+        progress: told of every round.
+
+    Raises:
+        RunError: not a run, already finished, or its data has changed.
+        Interrupted: Ctrl-C again.
+    """
+    progress = progress or SilentProgress()
+    folder = RunFolder(Path(run))
+    if read_json(folder.run).get("status") == "finished":
+        raise RunError(f"{folder.path} is finished; start a new run, or attack and report this one")
+    with torch_threads(load_config(folder.config)):
+        folder, assembly = reopen(run)
+        state, standing = load_state(folder.latest, assembly.workload.model, assembly.device)
+        folder.cut_events(standing.events_size)
+        folder.update_run(status="running")
+        progress.message(f"resuming {folder.path} after round {state.server.rounds_done}")
+        return _go_on(folder, assembly, state, standing, progress)
+
+
+def _go_on(folder: RunFolder, assembly: Assembly, state: RunState, standing: Standing, progress: Progress) -> Path:
+    try:
+        stopped = train_rounds(
+            assembly.workload, state, standing, assembly.config, assembly.evaluator, folder, progress
+        )
+        _finish(folder, assembly, state, standing, stopped)
+    except Interrupted:
+        folder.update_run(status="interrupted", rounds_done=state.server.rounds_done)
+        raise
+    except KeyboardInterrupt as error:
+        # in the middle of a round: the last checkpoint stands
+        folder.update_run(status="interrupted")
+        raise Interrupted(folder.path) from error
+    except FedRecError:
+        _mark_failed(folder)
+        raise
+    return folder.path
+
+
+def _mark_failed(folder: RunFolder) -> None:
+    try:
+        folder.update_run(status="failed")
+    except FedRecError:
+        return  # the folder itself is the trouble, and that is what the user will be told
+
+
+def _finish(folder: RunFolder, assembly: Assembly, state: RunState, standing: Standing, stopped: bool) -> None:
+    rounds_done = state.server.rounds_done
+    if not folder.best.exists():  # nothing to validate on: the last round is all there is
+        save_state(folder.best, state, standing)
+        standing.best_round = rounds_done
+    best, _ = trained_state(folder, assembly)
+    evaluator = assembly.evaluator
+    metrics: dict[str, Any] = {
+        "best_round": standing.best_round,
+        "selected_by": evaluator.select_by,
+        "valid": evaluator.evaluate(best, "valid"),
+        "test": evaluator.evaluate(best, "test"),
+        "popularity": evaluator.popularity("test"),
+    }
+    write_json(folder.metrics, metrics)
+    folder.update_run(
+        status="finished",
+        rounds_done=rounds_done,
+        best_round=standing.best_round,
+        stopped_early=stopped,
+        train_seconds=round(standing.seconds, 3),
+        peak_memory_mib=round(_peak_memory_mib(), 1),
+    )
+
+
+def _describe(folder: RunFolder, assembly: Assembly) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "status": "running",
+        "name": folder.path.name,
+        "version": fedrec_unlearn.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "device": str(assembly.device),
+        "seed": assembly.config.seed,
+        "rounds_done": 0,
+        "best_round": None,
+        "stopped_early": None,
+        "train_seconds": None,
+        "peak_memory_mib": None,
+        "data": assembly.describe_data(),
+        "model": assembly.describe_model(),
+    }
+
+
+def _opening(assembly: Assembly) -> str:
+    data, work = assembly.dataset, assembly.workload
+    cohort = assembly.config.federation.clients_per_round or len(work.eligible())
+    return (
+        f"{assembly.config.data.name}: {data.n_users:,} users, {data.n_items:,} items, "
+        f"{len(assembly.split.train.items):,} training interactions; {work.model.name} on {assembly.device}, "
+        f"{min(cohort, data.n_users):,} clients a round, {work.config.engine} engine"
+    )
+
+
+def _peak_memory_mib() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
