@@ -69,9 +69,7 @@ class AttackerSpec:
 
     def seeded(self, seed: int) -> AttackerSpec:
         """The same attacker with every `random_state` of its parts set to `seed`."""
-        return replace(
-            self, classifier=_seeded(self.classifier, seed), preparation=_seeded(self.preparation, seed)
-        )
+        return replace(self, classifier=_seeded(self.classifier, seed), preparation=_seeded(self.preparation, seed))
 
 
 AttackerBuilder = Callable[[int], AttackerSpec]
@@ -169,7 +167,9 @@ def resolve_attacker(attacker: str | AttackerSpec, seed: int) -> AttackerSpec:
     if isinstance(attacker, AttackerSpec):
         return attacker.seeded(seed)
     if attacker not in ATTACKERS:
-        raise AttackError(f"unknown attacker {attacker!r}{_suggest(attacker, ATTACKERS)}; known: {', '.join(ATTACKERS)}")
+        raise AttackError(
+            f"unknown attacker {attacker!r}{_suggest(attacker, ATTACKERS)}; known: {', '.join(ATTACKERS)}"
+        )
     return ATTACKERS[attacker](seed)
 
 

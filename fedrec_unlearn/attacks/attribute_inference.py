@@ -152,7 +152,9 @@ def _judge(
             by_fold[name].append([measure(part.predicted, truth[outer == f]) for f, part in enumerate(parts)])
         by_fold["auc"].append([auc(part.scores, truth[outer == fold]) for fold, part in enumerate(parts)])
         pooled["auc"].append(float(np.mean(by_fold["auc"][-1])))
-    summary: dict[str, Any] = {name: AttackMetric.of(np.array(pooled[name]), np.array(by_fold[name])) for name in pooled}
+    summary: dict[str, Any] = {
+        name: AttackMetric.of(np.array(pooled[name]), np.array(by_fold[name])) for name in pooled
+    }
     return {**summary, "parameters": {name: dict(sorted(counts.items())) for name, counts in chosen.items()}}
 
 
@@ -214,7 +216,11 @@ def _classes_to_attack(
     counts = np.bincount(labels[labels != MISSING], minlength=len(classes))
     present = np.flatnonzero(counts)
     if len(present) < 2:
-        what = f"all {counts.sum()} users with a label are {classes[present[0]]!r}" if len(present) else "no user has a label"
+        what = (
+            f"all {counts.sum()} users with a label are {classes[present[0]]!r}"
+            if len(present)
+            else "no user has a label"
+        )
         raise AttackError(f"{attribute}: {what}; an attack needs two classes to tell apart")
     need = smallest_class(folds, inner_folds)
     kept = np.flatnonzero(counts >= need)

@@ -34,7 +34,9 @@ UPDATE_STATISTICS = 6
 """Statistics at the end of a row of `update_values`."""
 
 
-def update_support(indptr: ArrayLike, item_ids: ArrayLike, n_items: int, values: ArrayLike | None = None) -> sparse.csr_matrix:
+def update_support(
+    indptr: ArrayLike, item_ids: ArrayLike, n_items: int, values: ArrayLike | None = None
+) -> sparse.csr_matrix:
     """Which item rows each user uploads.
 
     Args:
@@ -150,7 +152,7 @@ def _summaries(rows: FloatArray, frequency: FloatArray, first: IntArray, counts:
     )
     # rounded, or the last bits of what is constant in theory would be standardised into a feature
     summary = np.concatenate([direction * sign[:, None], np.round(np.stack(statistics, axis=1), 9)], axis=1)
-    summary[silent, : -UPDATE_STATISTICS] = 0.0
+    summary[silent, :-UPDATE_STATISTICS] = 0.0
     summary[silent, -UPDATE_STATISTICS + 1 :] = 0.0
     return summary
 

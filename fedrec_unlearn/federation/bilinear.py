@@ -15,7 +15,7 @@ from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.engine import Workload
 from fedrec_unlearn.federation.kernels import row_dots, scatter_rows, weighted_rows
 from fedrec_unlearn.federation.local_data import LocalData
-from fedrec_unlearn.federation.slopes import segment_sums, slopes
+from fedrec_unlearn.federation.slopes import add_row_weight, segment_sums, slopes
 from fedrec_unlearn.federation.state import RunState
 
 
@@ -115,9 +115,7 @@ def train_block(work: Workload, state: RunState, local: LocalData, contribution:
     weights = work.weights(counts, table.dtype)
     for side in sides:
         side.contribute(weights, lefts, contribution.items, decay)
-        if contribution.row_weight is not None:
-            slot_weight = weights.index_select(0, side.owner).to(contribution.row_weight.dtype)
-            contribution.row_weight.index_add_(0, side.items, slot_weight)
+    add_row_weight(contribution, local, weights)
     if bias is not None:
         moved = state.server.dense["bias"] - bias
         contribution.dense["bias"] += (weights.unsqueeze(1) * moved).sum(0)

@@ -77,12 +77,15 @@ def load_state(path: Path, model: Recommender, device: torch.device) -> tuple[Ru
             header = json.loads((file.metadata() or {})["fedrec"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError as error:
-        raise RunError(f"{path} is missing; the run was stopped before its first checkpoint, train again") from error
+        raise RunError(
+            f"{path} is missing: the run was stopped before its first checkpoint, or the file was removed; "
+            "train again into another folder"
+        ) from error
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise RunError(f"{path} is damaged or not a checkpoint of this package ({error}); train again") from error
     try:
         return _assemble(header, tensors, model, device)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{path} lacks a part of a checkpoint ({error}); train again") from error
     except RunError as error:
         raise RunError(f"{path}: {error}") from error
@@ -106,6 +109,15 @@ def _assemble(
             raise RunError(
                 f"{name} has shape {tuple(placed[name].shape)}, the model needs {tuple(shape)}; is it another run's?"
             )
+    moved = [name for name in expected if name != "private"]
+    moments = {f"moment.{order}.{name}": name for name in moved for order in ("first", "second")}
+    if not set(placed) - set(expected):
+        moments = {}
+    for name, of in moments.items():
+        if placed[name].shape != placed[of].shape:
+            raise RunError(f"{name} and {of} have different shapes; is it another run's?")
+    if placed.keys() != expected.keys() | moments.keys() or len({value.dtype for value in placed.values()}) > 1:
+        raise RunError("its tensors do not fit together; is it another run's?")
     server = ServerState(
         items=placed["items"],
         dense={name: placed[f"dense.{name}"] for name in model.dense_shapes},

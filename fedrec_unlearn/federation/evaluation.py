@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedrec_unlearn.config import Config
-from fedrec_unlearn.data.types import Split, UserItems
+from fedrec_unlearn.data.types import IntArray, Split, UserItems
 from fedrec_unlearn.errors import DataError
 from fedrec_unlearn.federation.state import RunState
 from fedrec_unlearn.metrics import (
@@ -18,6 +18,7 @@ from fedrec_unlearn.metrics import (
     check_topk,
     evaluate_full,
     evaluate_sampled,
+    metric_key,
     popularity_pair_scorer,
     popularity_scorer,
     popularity_scores,
@@ -26,39 +27,47 @@ from fedrec_unlearn.metrics import (
 )
 from fedrec_unlearn.metrics.csr import union
 from fedrec_unlearn.metrics.sampled import sample_negatives
-from fedrec_unlearn.models import Recommender
+from fedrec_unlearn.models import Recommender, Tower
 from fedrec_unlearn.seeds import Purpose, stream_key
 
 
 class Scorer:
     """Scores from a state's tables.
 
-    The score of a user does not depend on which users are scored beside it: bilinear models use a float64
-    product, whose rounding is far below any gap between scores, and other models score one user at a time.
+    The score of a user does not depend on which users are scored beside it: an inner product is taken in float64
+    product, whose rounding is far below any gap between scores, and models with hidden layers score one user at
+    a time.
     """
 
     def __init__(self, model: Recommender, state: RunState, features: Tensor | None) -> None:
         self.model = model
-        dtype = torch.float64 if model.bilinear is not None else state.private.dtype
+        self.shared_product = not model.head_widths
+        dtype = torch.float64 if self.shared_product else state.private.dtype
         with torch.no_grad():
             self.dense = {name: value.to(dtype) for name, value in state.server.dense.items()}
             wide = None if features is None else features.to(dtype)
-            self.users = model.user_tower(state.private.to(dtype), self.dense)
-            self.items = model.item_tower(state.server.items.to(dtype), self.dense, wide)
+            self.users = model.user_tower(model.user_layout.parts(state.private.to(dtype)), self.dense)
+            self.items = model.item_tower(model.item_layout.parts(state.server.items.to(dtype)), self.dense, wide)
 
     @torch.no_grad()
     def chunk(self, users: Tensor) -> Tensor:
         """Scores of the whole catalogue: int64 (B,) gives (B, n_items)."""
-        if self.model.bilinear is not None:
-            return self.model.interact_all(self.users.index_select(0, users), self.items, self.dense)
-        rows = [self.model.interact_all(self.users[u : u + 1], self.items, self.dense) for u in users.tolist()]
-        return torch.cat(rows) if rows else self.items.new_zeros((0, len(self.items)))
+        if self.shared_product or not len(users):
+            return self.model.interact_all(rows_of_tower(self.users, users), self.items, self.dense)
+        rows = [
+            self.model.interact_all(rows_of_tower(self.users, u), self.items, self.dense) for u in users.unsqueeze(1)
+        ]
+        return torch.cat(rows)
 
     @torch.no_grad()
     def pairs(self, users: Tensor, items: Tensor) -> Tensor:
         """Scores of given items: int64 (B,) and (B, L) give (B, L)."""
-        chosen = self.items.index_select(0, items.reshape(-1)).view(*items.shape, -1)
-        return self.model.interact(self.users.index_select(0, users), chosen, self.dense)
+        return self.model.interact(rows_of_tower(self.users, users), rows_of_tower(self.items, items), self.dense)
+
+
+def rows_of_tower(tower: Tower, rows: Tensor) -> Tower:
+    """The tower of some rows: indices of any shape S turn each (n, ...) into (*S, ...)."""
+    return Tower(*(None if value is None else value[rows] for value in tower))  # type: ignore[arg-type]
 
 
 class Evaluator:
@@ -86,7 +95,7 @@ class Evaluator:
         self.seed = stream_key(config.split.seed, Purpose.EVALUATION) >> 1
         sampled = self.options.protocol == "sampled"
         self.protocol = sampled_protocol(self.options.sampled_negatives) if sampled else FULL
-        self.negatives: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
+        self.negatives: dict[str, IntArray] = {}
         if self.rating:
             if split.train.ratings is None:
                 raise DataError(
@@ -106,8 +115,24 @@ class Evaluator:
             return False
         return best is None or (value < best if self.rating else value > best)
 
+    def prepare(self) -> None:
+        """Draw the sampled protocol's negatives, so that what cannot be drawn is told before training.
+
+        Raises:
+            ConfigError: a user has fewer untouched items than `evaluation.sampled_negatives`.
+        """
+        if not self.rating and self.options.protocol == "sampled":
+            for part in ("valid", "test"):
+                self._sampled_negatives(part)
+
+    def holds(self, part: str) -> bool:
+        """Whether anything is held out in `valid` or `test`."""
+        return len(self._relevant(part).items) > 0
+
     def evaluate(self, state: RunState, part: str) -> dict[str, float]:
-        """Metrics of a state on `valid` or `test`."""
+        """Metrics of a state on `valid` or `test`; all NaN where nothing is held out."""
+        if not self.holds(part):
+            return self._unknown()
         scorer = Scorer(self.model, state, self.features)
         if self.rating:
             return {"rmse": self._rmse(scorer, state.rating_mean, part)}
@@ -115,6 +140,8 @@ class Evaluator:
 
     def popularity(self, part: str) -> dict[str, float]:
         """The same metrics of recommending by number of training users (RMSE: of the mean training rating)."""
+        if not self.holds(part):
+            return self._unknown()
         if self.rating:
             relevant = self._relevant(part)
             assert self.split.train.ratings is not None
@@ -127,6 +154,24 @@ class Evaluator:
     def _relevant(self, part: str) -> UserItems:
         return self.split.valid if part == "valid" else self.split.test
 
+    def _unknown(self) -> dict[str, float]:
+        if self.rating:
+            return {"rmse": float("nan")}
+        return {metric_key(m, k, self.protocol): float("nan") for k in self.options.topk for m in self.options.metrics}
+
+    def _known(self) -> list[tuple[IntArray, IntArray]]:
+        return [(p.indptr, p.items) for p in (self.split.train, self.split.valid, self.split.test)]
+
+    def _sampled_negatives(self, part: str) -> IntArray:
+        if part not in self.negatives:
+            relevant = self._relevant(part)
+            users = np.repeat(np.arange(relevant.n_users), relevant.counts)
+            everything = union("known items", self._known(), self.model.n_items)
+            self.negatives[part] = sample_negatives(
+                users, relevant.items, everything, self.options.sampled_negatives, self.seed
+            )
+        return self.negatives[part]
+
     def _rank(
         self, score_chunk: Callable[[Tensor], Tensor], score_pairs: Callable[[Tensor, Tensor], Tensor], part: str
     ) -> dict[str, float]:
@@ -134,16 +179,9 @@ class Evaluator:
         relevant = self._relevant(part)
         wanted = (relevant.indptr, relevant.items)
         if options.protocol == "sampled":
-            known = [(p.indptr, p.items) for p in (split.train, split.valid, split.test)]
-            if part not in self.negatives:
-                users = np.repeat(np.arange(relevant.n_users), relevant.counts)
-                everything = union("known items", known, n_items)
-                self.negatives[part] = sample_negatives(
-                    users, relevant.items, everything, options.sampled_negatives, self.seed
-                )
             return evaluate_sampled(
-                score_pairs, known, wanted, n_items, options.topk, options.metrics, options.sampled_negatives,
-                self.seed, self.negatives[part], options.chunk_size, self.device,
+                score_pairs, self._known(), wanted, n_items, options.topk, options.metrics, options.sampled_negatives,
+                self.seed, self._sampled_negatives(part), options.chunk_size, self.device,
             )  # fmt: skip
         seen = (split.train.indptr, split.train.items)
         if part == "test":

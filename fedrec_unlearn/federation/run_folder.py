@@ -5,10 +5,11 @@ The files and their fields are described in docs/run-folder.md.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ _REMEDIES = {
     errno.ENOTDIR: "a part of the path is a file; choose another folder with --output",
 }
 
+_TEMPORARY = ".part"
+"""Ending of a file that is still being written."""
+
 
 def write_error(path: Path, error: OSError) -> RunError:
     """The error to raise when `path` cannot be written, with the remedy."""
@@ -34,19 +38,24 @@ def write_error(path: Path, error: OSError) -> RunError:
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a file beside its name, sync it and rename it, so that no reader ever sees half of it.
 
+    The file gets the permissions the user's umask gives new files: it may hold the clients' private rows.
+
     Raises:
         RunError: the disk is full, the folder is read-only or cannot be written.
     """
-    temporary: str | None = None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
-        temporary = None
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            # the folder may have become unwritable meanwhile; what is told is why the writing failed
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -54,9 +63,6 @@ def write_atomic(path: Path, content: bytes) -> None:
             os.close(folder)
     except OSError as error:
         raise write_error(path, error) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -170,12 +176,33 @@ class RunFolder:
             raise write_error(self.events, error) from error
 
     def cut_events(self, size: int) -> None:
-        """Drop what was logged after a checkpoint."""
+        """Drop what was logged after a checkpoint.
+
+        Args:
+            size: bytes the log had then.
+
+        Raises:
+            RunError: the log has fewer bytes than that, or cannot be written.
+        """
+        found = self.events.stat().st_size if self.events.is_file() else 0
+        if found < size:
+            raise RunError(
+                f"{self.events} has {found} bytes, the checkpoint was written after {size}; restore it or train again"
+            )
         try:
             with self.events.open("ab") as file:
                 file.truncate(size)
         except OSError as error:
             raise write_error(self.events, error) from error
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half written."""
+        for file in (self.config, self.run, self.events, self.latest, self.best, self.metrics, self.attack):
+            for left in self.path.glob(f".{file.name}.*{_TEMPORARY}"):
+                try:
+                    left.unlink(missing_ok=True)
+                except OSError as error:
+                    raise write_error(left, error) from error
 
     def update_run(self, **fields: Any) -> None:
         """Change fields of run.json."""

@@ -1,10 +1,11 @@
-"""Loss and its slope in each score, for a whole block of clients at once."""
+"""What every way through a block shares: losses and their slopes, sums per client, weights per row."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.local_data import LocalData
 from fedrec_unlearn.models import Objective
 
@@ -57,3 +58,11 @@ def slopes(
         else:
             neg_slope.index_add_(0, partner, slope, alpha=-1.0)
     return loss * share, pos_slope, neg_slope
+
+
+def add_row_weight(contribution: Contribution, local: LocalData, weights: Tensor) -> None:
+    """Add each client's weight (C,) to the rows it touches, where the contribution keeps them."""
+    if contribution.row_weight is None:
+        return
+    for items, owner in ((local.pos_items, local.pos_owner), (local.neg_items, local.neg_owner)):
+        contribution.row_weight.index_add_(0, items, weights.index_select(0, owner).to(contribution.row_weight.dtype))

@@ -102,7 +102,7 @@ def train_rounds(
                         "bytes_down": contribution.bytes_down,
                     }
                 )
-                if _due(server.rounds_done, config):
+                if evaluator.holds("valid") and _due(server.rounds_done, config):
                     fields |= _evaluate(state, standing, evaluator, folder)
                 standing.seconds += time.perf_counter() - started
                 progress.advance(server.rounds_done, fields)

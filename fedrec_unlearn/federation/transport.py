@@ -28,6 +28,8 @@ _HEADER = struct.Struct("<BBHIIIId")
 _VERSION = 1
 _SPARSE, _PLAIN = 1, 2
 _ID_BYTES = 4
+_NUMBERS = {4: torch.float32, 8: torch.int64}
+"""Number format by its size in bytes; 8 is ring mode's fixed point."""
 
 
 class Transport(Protocol):
@@ -42,18 +44,23 @@ class Transport(Protocol):
         """Bytes each client receives in a round, int64 (C,)."""
 
     def encode(self, update: ClientUpdate, round_number: int) -> bytes:
-        """A client's upload as bytes."""
+        """A client's upload as bytes.
 
-    def decode(self, message: bytes, round_number: int, like: Mapping[str, Tensor]) -> ClientUpdate:
+        Raises:
+            TransportError: numbers that are neither float32 nor ring mode's int64.
+        """
+
+    def decode(self, message: bytes, round_number: int, items: Tensor, dense: Mapping[str, Tensor]) -> ClientUpdate:
         """The upload back from its bytes.
 
         Args:
             message: what `encode` returned.
             round_number: the round the server is in.
-            like: the server's dense parameters, for names and shapes.
+            items: the sum of item rows the upload is for, (m, width), float32 or int64: for width and number format.
+            dense: the sums of dense parameters, for names and shapes.
 
         Raises:
-            TransportError: wrong version, round, length or ids.
+            TransportError: wrong version, round, length, ids, width or number format.
         """
 
 
@@ -68,6 +75,9 @@ class _Clear:
 
     def _encode(self, ids: Tensor | None, rows: Tensor, update: ClientUpdate, round_number: int) -> bytes:
         dense = [value.reshape(-1) for value in update.dense.values()]
+        for value in (rows, *dense):
+            if value.dtype not in _NUMBERS.values():
+                raise TransportError(f"numbers travel as float32 or, in ring mode, int64; not as {value.dtype}")
         n_dense = sum(len(value) for value in dense)
         size = rows.element_size()
         header = _HEADER.pack(_VERSION, self.kind, size, round_number, len(rows), rows.shape[1], n_dense, update.weight)
@@ -84,7 +94,7 @@ class _Clear:
             raise TransportError(f"message has version {version} and kind {kind}; expected {_VERSION} and {self.kind}")
         if sent_round != round_number:
             raise TransportError(f"message belongs to round {sent_round}, not {round_number}")
-        if size not in (4, 8) or not np.isfinite(weight) or weight <= 0:
+        if size not in _NUMBERS or not np.isfinite(weight) or weight <= 0:
             raise TransportError(f"message has numbers of {size} bytes and weight {weight}")
         id_bytes = n_rows * _ID_BYTES if kind == _SPARSE else 0
         expected = _HEADER.size + id_bytes + (n_rows * width + n_dense) * size
@@ -93,9 +103,7 @@ class _Clear:
                 f"message has {len(message)} bytes and {n_rows} rows; its header says {expected} bytes"
             )
         start = _HEADER.size + id_bytes
-        # 8-byte numbers are ring mode's fixed point
-        number = {4: np.float32, 8: np.int64}[size]
-        numbers = torch.from_numpy(np.frombuffer(message, dtype=number, offset=start).copy())
+        numbers = torch.frombuffer(bytearray(message[start:]), dtype=_NUMBERS[size]) if len(message) > start else None
         if kind == _SPARSE:
             raw = np.frombuffer(message, dtype=np.uint32, count=n_rows, offset=_HEADER.size)
             ids = torch.from_numpy(raw.astype(np.int64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedrec_unlearn.federation import bilinear, padded
 from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.engine import IntArray, Workload
 from fedrec_unlearn.federation.local_data import LocalData
+from fedrec_unlearn.federation.shared_step import SharedStep
 from fedrec_unlearn.federation.state import RunState
 
 _CPU_BLOCK_MIB = 8.0
@@ -45,12 +47,17 @@ class VectorisedEngine:
             if work.config.l2:
                 contribution.items.addcmul_(decay.unsqueeze(1), state.server.items)
         elif work.config.local_epochs == 1 and not work.config.ring:
-            shared = padded.SharedStep(work, state, whole_catalogue=int(entries.sum()) >= work.model.n_items)
-            for local in self._padded_blocks(users, entries, round_number, copies=False):
+            blocks = self._ragged_blocks(users, entries, round_number)
+            touched = None
+            if int(entries.sum()) < work.model.n_items:  # few enough to hold all blocks and look first
+                blocks, again = itertools.tee(blocks)
+                touched = torch.unique(torch.cat([torch.cat([b.pos_items, b.neg_items]) for b in again]))
+            shared = SharedStep(work, state, touched)
+            for local in blocks:
                 shared.train_block(local, contribution)
             shared.finish(contribution)
         else:
-            for local in self._padded_blocks(users, entries, round_number, copies=True):
+            for local in self._padded_blocks(users, entries, round_number):
                 padded.train_block(work, state, local, contribution)
         return contribution
 
@@ -62,7 +69,7 @@ class VectorisedEngine:
         Yields:
             the block's items and its clients' updates. Clients come in order of size, not of `users`.
         """
-        for local in self._padded_blocks(users, self._entries(users), round_number, copies=True):
+        for local in self._padded_blocks(users, self._entries(users), round_number):
             yield local, padded.train_copies(self.workload, state, local)
 
     def _entries(self, users: IntArray) -> IntArray:
@@ -82,20 +89,18 @@ class VectorisedEngine:
     def _ragged_blocks(self, users: IntArray, entries: IntArray, round_number: int) -> Iterator[LocalData]:
         """Blocks cut by the sum of their entries."""
         per_entry = _BYTES_PER_RAGGED_ENTRY + 8 * self.workload.config.local_epochs
+        per_entry += 8 * sum(self.workload.model.head_widths)
         limit = max(1, self.block_bytes // per_entry)
         block_of = np.cumsum(entries) // limit
         for block in np.split(users, np.flatnonzero(np.diff(block_of)) + 1):
             yield self._local(block, round_number)
 
-    def _padded_blocks(
-        self, users: IntArray, entries: IntArray, round_number: int, *, copies: bool
-    ) -> Iterator[LocalData]:
-        """Blocks of clients of similar size, cut by the padded grid and, with copies, the dense parameters."""
+    def _padded_blocks(self, users: IntArray, entries: IntArray, round_number: int) -> Iterator[LocalData]:
+        """Blocks of clients of similar size, cut by the padded grid and the copies of dense parameters."""
         model = self.workload.model
         size = 8 if self.workload.config.ring else 4
-        per_cell = size * (2 * model.activation_width + model.item_layout.width) + 32
-        dense = sum(int(np.prod(shape)) for shape in model.dense_shapes.values())
-        per_client = 3 * size * dense if copies else 0
+        per_cell = size * (2 * model.item_layout.width + model.activation_width) + 32
+        per_client = 3 * size * sum(int(np.prod(shape)) for shape in model.dense_shapes.values())
         order = np.argsort(-entries, kind="stable")
         users, entries = users[order], entries[order]
         start = 0

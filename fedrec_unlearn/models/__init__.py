@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedrec_unlearn.config import ModelConfig
 from fedrec_unlearn.errors import ModelError
-from fedrec_unlearn.models.base import Bilinear, Dense, Recommender, RowLayout
+from fedrec_unlearn.models.base import Bilinear, Dense, Parts, Recommender, RowLayout, Tower
 from fedrec_unlearn.models.deepfm import DeepFM
 from fedrec_unlearn.models.fm import FM
 from fedrec_unlearn.models.mf import MF
@@ -22,8 +22,10 @@ __all__ = [
     "DeepFM",
     "Dense",
     "Objective",
+    "Parts",
     "Recommender",
     "RowLayout",
+    "Tower",
     "make_model",
     "make_objective",
 ]

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from fedrec_unlearn.errors import ModelError
 from fedrec_unlearn.seeds import Purpose, normal, stream_key, uniform
 
 Dense = Mapping[str, Tensor]
+Parts = Mapping[str, Tensor]
+"""Columns of rows by name."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class RowLayout:
             start += width
         raise ModelError(f"no tensor {name!r} in this row; it has {', '.join(c for c, _ in self.columns)}")
 
+    def parts(self, rows: Tensor) -> dict[str, Tensor]:
+        """Views of all named ranges."""
+        pieces = torch.split(rows, [width for _, width in self.columns], -1)
+        return {name: piece for (name, _), piece in zip(self.columns, pieces, strict=True)}
+
     def shapes(self, n_rows: int) -> dict[str, list[int]]:
         """Shape of each named tensor when there are `n_rows` rows."""
         return {name: [n_rows, width] for name, width in self.columns}
@@ -68,8 +76,24 @@ class Bilinear:
     """Whether the user row's last column and the dense scalar `bias` are added to the score."""
 
 
+class Tower(NamedTuple):
+    """What the interaction needs of users, or of items."""
+
+    factors: Tensor
+    """(..., b): enter an inner product."""
+    bias: Tensor | None = None
+    """(...): added to the score."""
+    hidden: Tensor | None = None
+    """(..., h): this side's share of the first hidden layer of `Recommender.head`."""
+
+
 class Recommender(ABC):
     """A recommender as the federation sees it.
+
+    The score of user u and item i is ⟨factors_u, factors_i⟩ + bias_u + bias_i + head(hidden_u + hidden_i), where
+    factors, biases and hidden parts come from a user tower and an item tower and any of the last three terms
+    may be missing. The engines use this form: the inner product needs no copy of a row per pair, and what the
+    item tower does is done once per item.
 
     Args:
         n_users, n_items: sizes of the two tables.
@@ -85,6 +109,8 @@ class Recommender(ABC):
     """Item rows: travel for the items a client touches."""
     dense_shapes: dict[str, tuple[int, ...]]
     """Shared dense parameters: travel whole."""
+    head_widths: tuple[int, ...] = ()
+    """Widths of the hidden layers of `head`; empty where the model has none."""
 
     def __init__(self, n_users: int, n_items: int, feature_fields: tuple[int, ...] = ()) -> None:
         if n_users < 1 or n_items < 2:
@@ -92,34 +118,39 @@ class Recommender(ABC):
         self.n_users, self.n_items, self.feature_fields = n_users, n_items, feature_fields
 
     @abstractmethod
-    def user_tower(self, user: Tensor, dense: Dense) -> Tensor:
-        """What the interaction needs of a user.
+    def user_tower(self, user: Parts, dense: Dense) -> Tower:
+        """What the interaction needs of users.
 
         Args:
-            user: private rows, shape (..., user_layout.width).
+            user: columns of private rows by name, each (..., width).
             dense: shared parameters, each with the shape of `dense_shapes`, or with one leading client
                 dimension that matches the rows'.
-
-        Returns:
-            shape (..., any width).
         """
 
     @abstractmethod
-    def item_tower(self, items: Tensor, dense: Dense, features: Tensor | None) -> Tensor:
+    def item_tower(self, items: Parts, dense: Dense, features: Tensor | None) -> Tower:
         """What the interaction needs of items.
 
         Args:
-            items: item rows, shape (..., L, item_layout.width).
+            items: columns of item rows by name, each (..., L, width).
             dense: as for `user_tower`.
             features: shape (..., L, sum(feature_fields)), or None without item features.
-
-        Returns:
-            shape (..., L, any width).
         """
 
-    @abstractmethod
-    def interact(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        """Scores from the towers' outputs: (..., Tu) and (..., L, Ti) give (..., L)."""
+    def head(self, hidden: Tensor, dense: Dense) -> Tensor:
+        """Score of the first hidden layer's pre-activation: (..., L, h) gives (..., L)."""
+        raise NotImplementedError(f"{self.name} has no hidden layers")
+
+    def interact(self, user: Tower, items: Tower, dense: Dense) -> Tensor:
+        """Scores from the towers: users (...) and items (..., L) give (..., L)."""
+        score = torch.matmul(user.factors.unsqueeze(-2), items.factors.mT).squeeze(-2)
+        if items.bias is not None:
+            score = score + items.bias
+        if user.bias is not None:
+            score = score + user.bias.unsqueeze(-1)
+        if user.hidden is not None and items.hidden is not None:
+            score = score + self.head(user.hidden.unsqueeze(-2) + items.hidden, dense)
+        return score
 
     def score(self, user: Tensor, items: Tensor, dense: Dense, features: Tensor | None = None) -> Tensor:
         """Scores of items for users.
@@ -133,11 +164,19 @@ class Recommender(ABC):
         Returns:
             shape (..., L); higher means preferred (the rating less its mean under the mse objective).
         """
-        return self.interact(self.user_tower(user, dense), self.item_tower(items, dense, features), dense)
+        user_tower = self.user_tower(self.user_layout.parts(user), dense)
+        return self.interact(user_tower, self.item_tower(self.item_layout.parts(items), dense, features), dense)
 
-    def interact_all(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        """Scores of the whole catalogue: tower outputs (B, Tu) and (m, Ti) give (B, m)."""
-        return self.interact(user, items.unsqueeze(0), dense)
+    def interact_all(self, user: Tower, items: Tower, dense: Dense) -> Tensor:
+        """Scores of the whole catalogue: towers of B users and of m items give (B, m)."""
+        score = user.factors @ items.factors.T
+        if items.bias is not None:
+            score = score + items.bias
+        if user.bias is not None:
+            score = score + user.bias.unsqueeze(-1)
+        if user.hidden is not None and items.hidden is not None:
+            score = score + self.head(user.hidden.unsqueeze(-2) + items.hidden.unsqueeze(0), dense)
+        return score
 
     @property
     def bilinear(self) -> Bilinear | None:
@@ -147,7 +186,7 @@ class Recommender(ABC):
     @property
     def activation_width(self) -> int:
         """Numbers kept per scored item for the backward pass; sizes the blocks of clients."""
-        return 2 * self.item_layout.width
+        return self.item_layout.width + 2 * sum(self.head_widths)
 
     def user_representation(self, user: Tensor) -> Tensor:
         """What an attacker who obtains a user's private tensors would take, shape (n, any width)."""
@@ -190,11 +229,6 @@ def _initial_rows(layout: RowLayout, n_rows: int, key: int, std: float) -> Tenso
         if name.endswith("linear"):
             layout.part(rows, name).zero_()
     return rows
-
-
-def split_columns(rows: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
-    """Cut the last dimension into ranges; one backward step puts the ranges' gradients together again."""
-    return torch.split(rows, list(widths), -1)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrec_unlearn.models.base import Bilinear, Dense, Recommender, RowLayout, split_columns
+from fedrec_unlearn.models.base import Bilinear, Dense, Parts, Recommender, RowLayout, Tower
 
 
 class FM(Recommender):
@@ -30,32 +30,20 @@ class FM(Recommender):
             self.dense_shapes["feature_embedding"] = (sum(feature_fields), embedding_dim)
             self.dense_shapes["feature_linear"] = (sum(feature_fields),)
 
-    def user_tower(self, user: Tensor, dense: Dense) -> Tensor:
-        """[v_u, w_u + bias]."""
-        embedding, first = split_columns(user, (self.embedding_dim, 1))
-        return torch.cat([embedding, first + dense["bias"]], dim=-1)
+    def user_tower(self, user: Parts, dense: Dense) -> Tower:
+        return Tower(user["user_embedding"], (user["user_linear"] + dense["bias"]).squeeze(-1))
 
-    def item_tower(self, items: Tensor, dense: Dense, features: Tensor | None) -> Tensor:
-        """[v_i + f, w_i + ⟨x, w⟩ + ⟨v_i, f⟩ + (‖f‖² − Σ x²‖v‖²)/2] with f = Σ x v over the features."""
-        if not self.feature_fields or features is None:
-            return items
+    def item_tower(self, items: Parts, dense: Dense, features: Tensor | None) -> Tower:
+        """Factors v_i + f, bias w_i + ⟨x, w⟩ + ⟨v_i, f⟩ + (‖f‖² − Σ x²‖v‖²)/2, with f = Σ x v over the features."""
+        v, bias = items["item_embedding"], items["item_linear"].squeeze(-1)
+        if features is None:
+            return Tower(v, bias)
         embedding = dense["feature_embedding"]
         total = torch.matmul(features, embedding)
         squares = torch.matmul(features.square(), embedding.square().sum(-1, keepdim=True)).squeeze(-1)
         first = torch.matmul(features, dense["feature_linear"].unsqueeze(-1)).squeeze(-1)
-        v, item_linear = split_columns(items, (self.embedding_dim, 1))
-        scalar = item_linear.squeeze(-1) + first + (v * total).sum(-1) + 0.5 * (total.square().sum(-1) - squares)
-        return torch.cat([v + total, scalar.unsqueeze(-1)], dim=-1)
-
-    def interact(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        user_embedding, user_linear = split_columns(user, (self.embedding_dim, 1))
-        item_embedding, item_linear = split_columns(items, (self.embedding_dim, 1))
-        pairwise = torch.matmul(user_embedding.unsqueeze(-2), item_embedding.mT).squeeze(-2)
-        return pairwise + item_linear.squeeze(-1) + user_linear
-
-    def interact_all(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        d = self.embedding_dim
-        return user[:, :d] @ items[:, :d].T + items[:, d] + user[:, d:]
+        bias = bias + first + (v * total).sum(-1) + 0.5 * (total.square().sum(-1) - squares)
+        return Tower(v + total, bias)
 
     @property
     def bilinear(self) -> Bilinear | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from fedrec_unlearn.models.base import Bilinear, Dense, Recommender, RowLayout
+from fedrec_unlearn.models.base import Bilinear, Dense, Parts, Recommender, RowLayout, Tower
 
 
 class MF(Recommender):
@@ -24,17 +23,11 @@ class MF(Recommender):
         self.item_layout = RowLayout((("item_embedding", embedding_dim),))
         self.dense_shapes = {}
 
-    def user_tower(self, user: Tensor, dense: Dense) -> Tensor:
-        return user
+    def user_tower(self, user: Parts, dense: Dense) -> Tower:
+        return Tower(user["user_embedding"])
 
-    def item_tower(self, items: Tensor, dense: Dense, features: Tensor | None) -> Tensor:
-        return items
-
-    def interact(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        return torch.matmul(user.unsqueeze(-2), items.mT).squeeze(-2)
-
-    def interact_all(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        return user @ items.T
+    def item_tower(self, items: Parts, dense: Dense, features: Tensor | None) -> Tower:
+        return Tower(items["item_embedding"])
 
     @property
     def bilinear(self) -> Bilinear:

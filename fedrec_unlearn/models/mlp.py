@@ -49,9 +49,9 @@ class SplitMLP:
         """First layer's item part: (..., L, item_width) gives (..., L, sizes[0])."""
         return linear(items, dense["mlp_item_weight"])
 
-    def hidden(self, user_part: Tensor, item_part: Tensor, dense: Dense) -> Tensor:
-        """Last hidden layer: (..., sizes[0]) and (..., L, sizes[0]) give (..., L, sizes[-1])."""
-        h = torch.relu(user_part.unsqueeze(-2) + item_part)
+    def hidden(self, pre_activation: Tensor, dense: Dense) -> Tensor:
+        """Last hidden layer from the first one's pre-activation: (..., L, sizes[0]) gives (..., L, sizes[-1])."""
+        h = torch.relu(pre_activation)
         for layer in range(1, len(self.sizes)):
             h = torch.relu(linear(h, dense[f"mlp_{layer}_weight"], dense[f"mlp_{layer}_bias"]))
         return h

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrec_unlearn.models.base import Dense, Recommender, RowLayout, split_columns
+from fedrec_unlearn.models.base import Dense, Parts, Recommender, RowLayout, Tower
 from fedrec_unlearn.models.mlp import SplitMLP
 
 
@@ -26,6 +26,7 @@ class NCF(Recommender):
         self.user_layout = RowLayout((("user_gmf", embedding_dim), ("user_mlp", embedding_dim)))
         self.item_layout = RowLayout((("item_gmf", embedding_dim), ("item_mlp", embedding_dim)))
         self.mlp = SplitMLP(embedding_dim, embedding_dim, hidden_sizes)
+        self.head_widths = hidden_sizes
         self.dense_shapes = {
             **self.mlp.dense_shapes(),
             "output_gmf_weight": (embedding_dim,),
@@ -38,28 +39,13 @@ class NCF(Recommender):
             return self.embedding_dim + self.mlp.sizes[-1] + 1
         return self.mlp.fan(name) or super().fan(name)
 
-    def user_tower(self, user: Tensor, dense: Dense) -> Tensor:
-        gmf, mlp = split_columns(user, (self.embedding_dim, self.embedding_dim))
-        return torch.cat([gmf * dense["output_gmf_weight"], self.mlp.user_part(mlp, dense)], dim=-1)
+    def user_tower(self, user: Parts, dense: Dense) -> Tower:
+        factors = user["user_gmf"] * dense["output_gmf_weight"]
+        return Tower(factors, hidden=self.mlp.user_part(user["user_mlp"], dense))
 
-    def item_tower(self, items: Tensor, dense: Dense, features: Tensor | None) -> Tensor:
-        gmf, mlp = split_columns(items, (self.embedding_dim, self.embedding_dim))
-        return torch.cat([gmf, self.mlp.item_part(mlp, dense)], dim=-1)
+    def item_tower(self, items: Parts, dense: Dense, features: Tensor | None) -> Tower:
+        return Tower(items["item_gmf"], hidden=self.mlp.item_part(items["item_mlp"], dense))
 
-    def interact(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        user_gmf, user_part = split_columns(user, (self.embedding_dim, self.mlp.sizes[0]))
-        item_gmf, item_part = split_columns(items, (self.embedding_dim, self.mlp.sizes[0]))
-        gmf = torch.matmul(user_gmf.unsqueeze(-2), item_gmf.mT).squeeze(-2)
-        return gmf + self._mlp_score(user_part, item_part, dense)
-
-    def interact_all(self, user: Tensor, items: Tensor, dense: Dense) -> Tensor:
-        d = self.embedding_dim
-        return user[:, :d] @ items[:, :d].T + self._mlp_score(user[:, d:], items[:, d:].unsqueeze(0), dense)
-
-    def _mlp_score(self, user_part: Tensor, item_part: Tensor, dense: Dense) -> Tensor:
-        hidden = self.mlp.hidden(user_part, item_part, dense)
-        return torch.matmul(hidden, dense["output_mlp_weight"].unsqueeze(-1)).squeeze(-1) + dense["output_bias"]
-
-    @property
-    def activation_width(self) -> int:
-        return 2 * self.item_layout.width + 2 * sum(self.mlp.sizes)
+    def head(self, hidden: Tensor, dense: Dense) -> Tensor:
+        last = self.mlp.hidden(hidden, dense)
+        return torch.matmul(last, dense["output_mlp_weight"].unsqueeze(-1)).squeeze(-1) + dense["output_bias"]

@@ -112,11 +112,19 @@ class Assembly:
         }
 
     def fingerprint(self) -> str:
-        """Hash of who has which item in which part: tells a resumed run that its data is still the same."""
+        """Hash of what training and evaluation read: tells a resumed run that its data is still the same.
+
+        Who has which item in which part, the ratings under the mse objective, and item features.
+        """
         digest = hashlib.sha256()
         for part in (self.split.train, self.split.valid, self.split.test):
-            digest.update(np.ascontiguousarray(part.indptr).tobytes())
-            digest.update(np.ascontiguousarray(part.items).tobytes())
+            read = [part.indptr, part.items]
+            if self.workload.objective.needs_ratings and part.ratings is not None:
+                read.append(part.ratings.view(np.int64))
+            for values in read:
+                digest.update(np.ascontiguousarray(values).tobytes())
+        if self.workload.features is not None:
+            digest.update(self.workload.features.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -166,6 +174,12 @@ def reopen(run: Path) -> tuple[RunFolder, Assembly]:
 
 
 def trained_state(folder: RunFolder, assembly: Assembly, part: str = "best") -> tuple[RunState, Standing]:
-    """A run's state: `best` by validation (the last one where none was better than nothing), or `latest`."""
+    """A run's state: `best` by validation (`latest` before the first evaluation), or `latest`.
+
+    Raises:
+        RunError: no such part, or the file is missing or damaged.
+    """
+    if part not in ("best", "latest"):
+        raise RunError(f"a run has the parts best and latest, not {part!r}")
     path = folder.best if part == "best" and folder.best.exists() else folder.latest
     return load_state(path, assembly.workload.model, assembly.device)

@@ -44,6 +44,7 @@ def train(config: Config, *, progress: Progress | None = None) -> Path:
         assembly = Assembly.of(config)
         work = assembly.workload
         Cohorts(work.eligible(), config.federation, config.seed)
+        assembly.evaluator.prepare()
         state = initial_state(work.model, config, assembly.device, assembly.rating_mean)
         stem = f"{config.data.name}-{config.model.name}"
         folder = RunFolder.create(Path(config.output)) if config.output else RunFolder.next_in(Path("runs"), stem)
@@ -52,6 +53,8 @@ def train(config: Config, *, progress: Progress | None = None) -> Path:
         standing = Standing()
         save_state(folder.latest, state, standing)
         progress.message(_opening(assembly))
+        if not assembly.evaluator.holds("valid"):
+            progress.message("no validation items: training does not stop early, and the last round is kept as the best")
         return _go_on(folder, assembly, state, standing, progress)
 
 
@@ -73,10 +76,22 @@ def resume(run: Path, *, progress: Progress | None = None) -> Path:
     with torch_threads(load_config(folder.config)):
         folder, assembly = reopen(run)
         state, standing = load_state(folder.latest, assembly.workload.model, assembly.device)
+        _need_same_optimizer(folder, assembly, state)
+        folder.sweep()
         folder.cut_events(standing.events_size)
         folder.update_run(status="running")
         progress.message(f"resuming {folder.path} after round {state.server.rounds_done}")
         return _go_on(folder, assembly, state, standing, progress)
+
+
+def _need_same_optimizer(folder: RunFolder, assembly: Assembly, state: RunState) -> None:
+    options = assembly.config.federation
+    dtype = torch.float64 if options.ring else torch.float32
+    if bool(state.server.moments) != (options.server_optimizer == "adam") or state.private.dtype != dtype:
+        raise RunError(
+            f"{folder.latest} was written under another federation.server_optimizer or federation.ring than "
+            f"{folder.config} has now; restore the configuration or train again"
+        )
 
 
 def _go_on(folder: RunFolder, assembly: Assembly, state: RunState, standing: Standing, progress: Progress) -> Path:
@@ -92,7 +107,7 @@ def _go_on(folder: RunFolder, assembly: Assembly, state: RunState, standing: Sta
         # in the middle of a round: the last checkpoint stands
         folder.update_run(status="interrupted")
         raise Interrupted(folder.path) from error
-    except FedRecError:
+    except Exception:
         _mark_failed(folder)
         raise
     return folder.path
@@ -107,7 +122,7 @@ def _mark_failed(folder: RunFolder) -> None:
 
 def _finish(folder: RunFolder, assembly: Assembly, state: RunState, standing: Standing, stopped: bool) -> None:
     rounds_done = state.server.rounds_done
-    if not folder.best.exists():  # nothing to validate on: the last round is all there is
+    if standing.best_value is None:  # nothing to validate on: the last round is all there is
         save_state(folder.best, state, standing)
         standing.best_round = rounds_done
     best, _ = trained_state(folder, assembly)
