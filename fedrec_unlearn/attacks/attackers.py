@@ -37,9 +37,9 @@ class AttackerSpec:
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Values to try for each parameter, simplest first: of equally good candidates the first is taken."""
     preparation: Any = None
-    """Unfitted transformer, fitted on the users in training only and shared by all candidates; None: features as they are (sparse ones stay sparse)."""
+    """Unfitted transformer, fitted on the users in training only; None: features as they are, sparse or dense."""
     stages: tuple[str, tuple[int, ...]] | None = None
-    """A parameter that counts steps, with ascending values to try, of a classifier with `staged_predict`: all are judged in one fit."""
+    """A parameter that counts steps and its ascending values to try: `staged_predict` judges all of them in one fit."""
 
     def __post_init__(self) -> None:
         for method in ("fit", "predict", "get_params", "set_params"):

@@ -122,7 +122,7 @@ def infer_attribute(
             attribute=attribute,
             surface=surface,
             attacker=_name(attacker),
-            classes=tuple(classes[c] for c in kept),
+            classes=tuple(classes[int(c)] for c in kept),
             counts=counts,
             n_missing=int((given == MISSING).sum()),
             dropped_classes=dropped,
@@ -155,7 +155,8 @@ def _judge(
     summary: dict[str, Any] = {
         name: AttackMetric.of(np.array(pooled[name]), np.array(by_fold[name])) for name in pooled
     }
-    return {**summary, "parameters": {name: dict(sorted(counts.items())) for name, counts in chosen.items()}}
+    parameters = {name: dict(sorted(counts.items(), key=_by_size)) for name, counts in chosen.items()}
+    return {**summary, "parameters": parameters}
 
 
 def _run(arguments: list[tuple[Any, ...]], jobs: int) -> Iterator[tuple[int, FoldPrediction]]:
@@ -163,7 +164,7 @@ def _run(arguments: list[tuple[Any, ...]], jobs: int) -> Iterator[tuple[int, Fol
         for task, given in enumerate(arguments):
             yield task, attack_fold(*given)
         return
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed  # type: ignore[import-untyped, unused-ignore]
 
     # arrays are sent, not mapped from files: nothing is written, and classifiers may scale in place
     workers = Parallel(n_jobs=min(jobs, len(arguments)), return_as="generator_unordered", max_nbytes=None)
@@ -217,14 +218,14 @@ def _classes_to_attack(
     present = np.flatnonzero(counts)
     if len(present) < 2:
         what = (
-            f"all {counts.sum()} users with a label are {classes[present[0]]!r}"
+            f"all {counts.sum()} users with a label are {classes[int(present[0])]!r}"
             if len(present)
             else "no user has a label"
         )
         raise AttackError(f"{attribute}: {what}; an attack needs two classes to tell apart")
     need = smallest_class(folds, inner_folds)
     kept = np.flatnonzero(counts >= need)
-    dropped = {classes[c]: int(counts[c]) for c in present if counts[c] < need}
+    dropped = {classes[int(c)]: int(counts[c]) for c in present if counts[c] < need}
     sizes = ", ".join(f"{name!r} ({count})" for name, count in dropped.items())
     needed = f"{need} users a class for {folds} folds with {inner_folds} inner folds"
     if len(kept) < 2:
@@ -263,3 +264,10 @@ def _name(attacker: str | AttackerSpec) -> str:
 
 def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _by_size(choice: tuple[str, int]) -> tuple[float, str]:
+    try:
+        return float(choice[0]), ""
+    except ValueError:
+        return float("inf"), choice[0]

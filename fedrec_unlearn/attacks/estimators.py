@@ -22,7 +22,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 FloatArray = NDArray[np.float64]
 
 SPARSE_ROW_LENGTH = 8.0
-"""Length given to sparse rows: that of a standardised dense row of 64 features, so that one grid of penalties fits both."""
+"""Length of scaled sparse rows: that of a standardised row of 64 features, so that one grid of penalties fits both."""
 
 
 class FeatureScaling(TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
@@ -111,7 +111,8 @@ class BalancedMLPClassifier(MLPClassifier):  # type: ignore[misc, unused-ignore]
 
     def fit(self, features: Any, labels: Any) -> BalancedMLPClassifier:
         """Fit to features of shape (n, d) and class ids of shape (n,)."""
-        super().fit(features, labels, sample_weight=compute_sample_weight("balanced", labels))
+        weights = compute_sample_weight("balanced", labels)
+        super().fit(features, labels, sample_weight=weights)  # type: ignore[call-arg, unused-ignore]
         return self
 
 

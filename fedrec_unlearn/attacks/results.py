@@ -81,7 +81,7 @@ class AttackResult:
     macro_f1: AttackMetric
     """Of the predictions pooled over folds."""
     auc: AttackMetric
-    """Mean over folds: scores of differently tuned classifiers share no scale, so they are not pooled. Guessing reaches 0.5."""
+    """Mean over folds, not pooled: scores of differently tuned classifiers share no scale. Guessing reaches 0.5."""
     accuracy: AttackMetric
     """Of the predictions pooled over folds; `majority` is what a constant guess reaches."""
     parameters: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -4,7 +4,7 @@ The server is honest but curious: it follows the protocol and looks at what arri
 
 | transport | the server sees, per user |
 |---|---|
-| plain | the whole table of item updates. Rows the user did not touch are zero, so the non-zero rows tell the support as well |
+| plain | the whole table of item updates; rows the user did not touch are zero, so the support shows too |
 | sparse | the touched rows and, in the clear, their ids: the same knowledge for fewer bytes |
 | secure aggregation, SecEmb | the sum over the clients of a round: neither surface exists per user |
 
@@ -133,7 +133,7 @@ def _summaries(rows: FloatArray, frequency: FloatArray, first: IntArray, counts:
     coefficients = np.einsum("usw,uw->us", padded, direction)
     popular = np.where(used, frequency[index], 0.0)
     popular = np.where(used, popular - (popular.sum(axis=1) / counts)[:, None], 0.0)
-    # signs of the coefficients, not the coefficients: well-ranked popular positives have small ones, popular negatives large
+    # signs, not sizes: the more popular a positive the smaller its coefficient, of a negative the larger
     lean = np.einsum("us,us->u", np.sign(coefficients), popular)
     # rounding must not decide: below this popularity counts as saying nothing
     bound = 1e-9 * np.abs(popular).sum(axis=1)

@@ -55,7 +55,7 @@ def attack_fold(
         AttackError: the classifier or its preparation refused the features or a parameter.
     """
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     train_features, train_labels = features[~test], labels[~test]
     with threadpool_limits(limits=1), warnings.catch_warnings():
@@ -102,8 +102,7 @@ def _staged(classifier: Any, features: Any, steps: tuple[int, ...]) -> Iterator[
     stages = iter(classifier.staged_predict(features))
     for step in steps:
         # a classifier that stopped early keeps its last prediction
-        for prediction in itertools.islice(stages, step - done):
-            pass
+        prediction = next(reversed(list(itertools.islice(stages, step - done))), prediction)
         done = step
         yield prediction
 

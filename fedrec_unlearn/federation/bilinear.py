@@ -20,50 +20,53 @@ from fedrec_unlearn.federation.state import RunState
 
 
 class _Side:
-    """One kind of entries (positives or negatives) of a block, with the drift of their item rows."""
+    """One kind of entries (positives or negatives) of a block, with the drift of their item rows.
+
+    The current row of entry e of client c is scale_c·Q_i − Σ_r slope_r[e]·step_r[c], where step_r is `left` of epoch r
+    times that epoch's step size and share: what differs by entry is one number an epoch.
+    """
 
     def __init__(self, ptr: Tensor, items: Tensor, owner: Tensor, table: Tensor) -> None:
-        self.ptr, self.items, self.owner, self.table = ptr, items, owner, table
-        self.scale = torch.ones(len(ptr) - 1, dtype=table.dtype, device=table.device)
-        self.steps: list[Tensor] = []
-        counts = ptr.diff().to(table.dtype)
-        self.share = torch.where(counts > 0, 1.0 / counts, torch.zeros_like(counts))
+        self.ptr, self.owner, self.table = ptr, owner, table
+        self.ptr32, self.items = ptr.int(), items.int()
+        self.slopes: list[Tensor] = []
+        self.scale: Tensor | None = None
+        """(C,), None while it is 1."""
 
-    def dots(self, lefts: list[Tensor]) -> Tensor:
-        """⟨left, current row⟩ of each entry; `lefts` ends with the current one."""
-        dots = row_dots(lefts[-1], self.table, self.ptr, self.items, self.owner)
-        if self.steps:
+    def dots(self, left: Tensor, steps: list[Tensor]) -> Tensor:
+        """⟨left, current row⟩ of each entry."""
+        dots = row_dots(left, self.table, self.ptr32, self.items, self.owner)
+        if self.scale is not None:
             dots *= self.scale.index_select(0, self.owner)
-            for coefficient, left in zip(self.steps, lefts, strict=False):
-                dots.addcmul_(coefficient, (left * lefts[-1]).sum(1).index_select(0, self.owner))
+        for slope, step in zip(self.slopes, steps, strict=True):
+            dots.addcmul_(slope, (step * left).sum(1).index_select(0, self.owner), value=-1.0)
         return dots
 
-    def left_gradient(self, slope: Tensor, lefts: list[Tensor]) -> Tensor:
+    def left_gradient(self, slope: Tensor, steps: list[Tensor]) -> Tensor:
         """Σ slope·current row over each client's entries: (C, W)."""
-        gradient = weighted_rows(slope, self.table, self.ptr, self.items)
-        if self.steps:
+        gradient = weighted_rows(slope, self.table, self.ptr32, self.items)
+        if self.scale is not None:
             gradient *= self.scale.unsqueeze(1)
-            for coefficient, left in zip(self.steps, lefts, strict=False):
-                gradient += segment_sums(coefficient * slope, self.ptr).unsqueeze(1) * left
+        for earlier, step in zip(self.slopes, steps, strict=True):
+            gradient.addcmul_(segment_sums(earlier * slope, self.ptr).unsqueeze(1), step, value=-1.0)
         return gradient
 
-    def step(self, slope: Tensor, rate: float, l2: float) -> None:
-        """One gradient step of the rows."""
+    def move(self, slope: Tensor, rate: float, l2: float) -> None:
+        """One gradient step of the rows; the new slope is paired with the epoch's entry of `steps`."""
         if l2:
-            keep = 1.0 - rate * l2 * self.share
+            counts = self.ptr.diff().to(slope.dtype)
+            keep = 1.0 - rate * l2 * torch.where(counts > 0, 1.0 / counts, 0.0)
+            self.scale = keep if self.scale is None else self.scale * keep
             slot_keep = keep.index_select(0, self.owner)
-            self.scale *= keep
-            for coefficient in self.steps:
-                coefficient *= slot_keep
-        self.steps.append(slope * -rate)
+            for earlier in self.slopes:
+                earlier *= slot_keep
+        self.slopes.append(slope)
 
-    def contribute(self, weights: Tensor, lefts: list[Tensor], items: Tensor, decay: Tensor) -> None:
-        """Add weight·(start − end) of each row: the drift to `items`, the shrinkage of the start to `decay` (m,)."""
-        slot_weight = weights.index_select(0, self.owner)
-        for coefficient, left in zip(self.steps, lefts, strict=False):
-            scatter_rows(coefficient.mul_(slot_weight).neg_(), left, self.ptr, self.items, self.owner, items)
-        shrunk = (1.0 - self.scale) * weights
-        decay.index_add_(0, self.items, shrunk.index_select(0, self.owner).to(decay.dtype))
+    def add_decay(self, weights: Tensor, decay: Tensor) -> None:
+        """Add weight·(1 − scale) of each entry to its item's place in `decay` (m,)."""
+        if self.scale is not None:
+            less = (1.0 - self.scale) * weights
+            decay.index_add_(0, self.items, less.index_select(0, self.owner).to(decay.dtype))
 
 
 def train_block(work: Workload, state: RunState, local: LocalData, contribution: Contribution, decay: Tensor) -> None:
@@ -87,34 +90,35 @@ def train_block(work: Workload, state: RunState, local: LocalData, contribution:
         _Side(local.pos_ptr, local.pos_items, local.pos_owner, table),
         _Side(local.neg_ptr, local.neg_items, local.neg_owner, table),
     )
-    lefts: list[Tensor] = []
+    steps: list[Tensor] = []
     first_loss: Tensor | None = None
     for epoch in range(config.local_epochs):
         left = rows[:, :width]
         if form.constant_columns:
             left = torch.cat([left, left.new_ones(len(left), form.constant_columns)], dim=1)
-        lefts.append(left.contiguous())
-        scores = [side.dots(lefts) for side in sides]
+        left = left.contiguous()
+        scores = [side.dots(left, steps) for side in sides]
         if bias is not None:
             offset = rows[:, width] + bias[:, 0]
             scores = [s + offset.index_select(0, side.owner) for s, side in zip(scores, sides, strict=True)]
-        loss, *both = slopes(work.objective, scores[0], scores[1], local, work.num_negatives, epoch)
+        loss, *both, share = slopes(work.objective, scores[0], scores[1], local, work.num_negatives, epoch)
         first_loss = loss if first_loss is None else first_loss
-        gradient = sum(side.left_gradient(slope, lefts) for side, slope in zip(sides, both, strict=True))
-        assert isinstance(gradient, Tensor)
+        gradient = sides[0].left_gradient(both[0], steps) + sides[1].left_gradient(both[1], steps)
         step = gradient[:, :width]
         if bias is not None:
             offset_gradient = segment_sums(both[0], local.pos_ptr) + segment_sums(both[1], local.neg_ptr)
             step = torch.cat([step, offset_gradient.unsqueeze(1)], dim=1)
-            bias = bias - config.client_learning_rate * offset_gradient.unsqueeze(1)
-        rows = rows - config.user_learning_rate * (step + config.l2 * rows)
+            bias = bias - config.client_learning_rate * (share * offset_gradient).unsqueeze(1)
+        rows = rows - config.user_learning_rate * (step * share.unsqueeze(1) + config.l2 * rows)
         for side, slope in zip(sides, both, strict=True):
-            side.step(slope, config.client_learning_rate, config.l2)
+            side.move(slope, config.client_learning_rate, config.l2)
+        steps.append(left * (config.client_learning_rate * share).unsqueeze(1))
 
     counts = local.counts
     weights = work.weights(counts, table.dtype)
+    _add_items(sides, [step * weights.unsqueeze(1) for step in steps], contribution.items)
     for side in sides:
-        side.contribute(weights, lefts, contribution.items, decay)
+        side.add_decay(weights, decay)
     add_row_weight(contribution, local, weights)
     if bias is not None:
         moved = state.server.dense["bias"] - bias
@@ -123,3 +127,17 @@ def train_block(work: Workload, state: RunState, local: LocalData, contribution:
     contribution.loss += float((first_loss * counts).sum())
     work.count(contribution, state.server, counts, counts + local.pools)
     state.private.index_copy_(0, users, rows)
+
+
+def _add_items(sides: tuple[_Side, ...], steps: list[Tensor], items: Tensor) -> None:
+    """Add Σ slope·step over all entries and epochs to each item's row, as one product."""
+    ptrs, offset = [sides[0].ptr.new_zeros(1)], 0
+    for side in sides * len(steps):
+        ptrs.append(side.ptr[1:] + offset)
+        offset += len(side.items)
+    ptr = torch.cat(ptrs)
+    weights = torch.cat([side.slopes[epoch] for epoch in range(len(steps)) for side in sides])
+    which = torch.cat([side.items for side in sides] * len(steps))
+    left = torch.cat([step for step in steps for _ in sides])
+    owner = torch.repeat_interleave(ptr.diff(), output_size=len(which)) if items.is_cuda else which
+    scatter_rows(weights, left, ptr, which, owner, items)

@@ -86,6 +86,8 @@ class Contribution:
     def __add__(self, other: Contribution) -> Contribution:
         if self.fraction_bits != other.fraction_bits:
             raise TransportError("contributions in different number formats cannot be added")
+        if (self.row_weight is None) != (other.row_weight is None) or self.dense.keys() != other.dense.keys():
+            raise TransportError("contributions to different models or aggregations cannot be added")
         row_weight = self.row_weight
         if row_weight is not None and other.row_weight is not None:
             row_weight = row_weight + other.row_weight

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import warnings
 
-import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
@@ -41,7 +40,7 @@ def row_dots(left: Tensor, table: Tensor, ptr: Tensor, items: Tensor, owner: Ten
 
     Args:
         left: shape (C, W). table: shape (m, W), same dtype.
-        ptr: int64 (C + 1,). items, owner: int64 (E,).
+        ptr: (C + 1,). items, owner: (E,). Integers; int32 saves a conversion for ptr and items.
 
     Returns:
         shape (E,).
@@ -76,7 +75,7 @@ def scatter_rows(weights: Tensor, left: Tensor, ptr: Tensor, items: Tensor, owne
         weights: shape (E,). left: shape (C, W). out: shape (m, W), changed in place.
     """
     if out.device.type == "cpu":
-        pattern = (weights.numpy(), items.numpy().astype(np.int32), ptr.numpy().astype(np.int32))
+        pattern = (weights.numpy(), items.int().numpy(), ptr.int().numpy())
         matrix = sparse.csr_matrix(pattern, shape=(len(ptr) - 1, len(out)), copy=False)
         out += torch.from_numpy(matrix.T @ left.numpy())
         return

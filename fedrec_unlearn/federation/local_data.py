@@ -4,11 +4,12 @@ Negatives are drawn once a round, because they are part of what a client downloa
 positive, distinct within the client, never one of its own items. Local epochs pair them with the positives
 in a different rotation each time.
 
-The k-th negative of user u in round t has rank (a·k + b) mod p among the items u has not seen, with a and b
-hashed from (seed, t, u) and p the smallest prime not below their number (ranks that fall outside are mapped
-once more). The map is a bijection, so no negative repeats, each is uniform, and any two are uniform over
-distinct pairs; two draws a client and round replace one a negative. Source: Carter & Wegman 1979 (the family);
-Black & Rogaway 2002 (cycle walking).
+They are a systematic sample with a random start: of its N unseen items in the order of their ids, a client
+that draws k takes those of rank (⌊jN/k⌋ + c) mod N for j = 0 .. k − 1, with c uniform in 0 .. N − 1, hashed from
+(seed, round, user). Each negative is uniform over the unseen items, and so is the negative that a given
+positive is paired with; a client's negatives of one round are spread evenly, not independent. The even
+spacing is what lets all draws of a block be placed without a search. Source: Madow & Madow 1944.
+Negatives are no cover for the positives: see the attack surfaces.
 """
 
 from __future__ import annotations
@@ -24,33 +25,24 @@ from fedrec_unlearn.errors import DataError
 from fedrec_unlearn.seeds import Purpose, below_torch, hash_counters_torch, stream_key
 
 
-def primes_from(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Smallest prime not below each number, shape as given (numbers below 2 give 2)."""
-    top = int(numbers.max(initial=2))
-    limit = 2 * top + 2  # Bertrand: there is a prime between
-    sieve = np.ones(limit, dtype=bool)
-    sieve[:2] = False
-    for factor in range(2, int(limit**0.5) + 1):
-        if sieve[factor]:
-            sieve[factor * factor :: factor] = False
-    primes = np.flatnonzero(sieve)
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = primes[np.searchsorted(primes, numbers)]
-    return found
-
-
-def ragged_positions(starts: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """Positions start, start + 1, ... of each owner's run, one after another.
+def ragged_places(ptr: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """Owner and place of each entry of a ragged array.
 
     Args:
-        starts, counts: shape (C,), first position and length of each run.
+        ptr: shape (C + 1,), where each owner's entries start.
+        counts: shape (C,), entries of each owner.
         total: sum of the counts.
 
     Returns:
-        positions, shape (total,); owners, shape (total,), the run each position belongs to.
+        owners, int64 (total,); places 0, 1, ... within each owner, int64 (total,).
     """
     owners = torch.repeat_interleave(counts, output_size=total)
-    first = torch.cumsum(counts, 0) - counts
-    return torch.arange(total, device=counts.device) + (starts - first).index_select(0, owners), owners
+    return owners, torch.arange(total, device=counts.device) - ptr.index_select(0, owners)
+
+
+def _floor_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """⌊numerator / denominator⌋ of non-negative integers: exact while the numerator is below 2**52, and fast."""
+    return ((numerator.double() + 0.5) / denominator).long()
 
 
 @dataclass(frozen=True)
@@ -65,6 +57,8 @@ class LocalData:
     """int64 (P,)."""
     pos_owner: Tensor
     """int64 (P,): client (0..C-1) of each positive."""
+    pos_place: Tensor
+    """int64 (P,): 0, 1, ... within each client."""
     ratings: Tensor | None
     """(P,), centred."""
     neg_ptr: Tensor
@@ -89,20 +83,18 @@ class LocalData:
             repeat: which of the `num_negatives` comparisons, from 0.
             epoch: local epoch, from 0.
         """
-        pools = self.pools
-        if (
-            repeat == 0
-            and epoch == 0
-            and len(self.pos_items) == len(self.neg_items)
-            and torch.equal(pools, self.counts)
-        ):
+        counts, pools = self.counts, self.pools
+        plain = len(self.pos_items) == len(self.neg_items) and torch.equal(pools, counts)
+        if repeat == 0 and epoch == 0 and plain:
             return None
-        place = torch.arange(len(self.pos_items), device=pools.device) - self.pos_ptr[:-1].index_select(
-            0, self.pos_owner
-        )
-        shift = self.counts * repeat + epoch
-        place = (place + shift.index_select(0, self.pos_owner)) % pools.index_select(0, self.pos_owner)
-        return place + self.neg_ptr[:-1].index_select(0, self.pos_owner)
+        shift = (counts * repeat + epoch) % pools
+        place = self.pos_place + shift.index_select(0, self.pos_owner)
+        size = pools.index_select(0, self.pos_owner)
+        if bool((counts <= pools).all()):
+            place -= size * (place >= size)  # place and shift are both below the size: once around is enough
+        else:
+            place %= size
+        return place.add_(self.neg_ptr.index_select(0, self.pos_owner))
 
 
 class ClientData:
@@ -130,7 +122,6 @@ class ClientData:
         # an unseen item of rank r has as many seen items before it as there are entries <= r here
         self.rank_keys = torch.from_numpy(train.items - place).to(device)
         self.unseen = torch.from_numpy(unseen).to(device)
-        self.primes = torch.from_numpy(primes_from(unseen)).to(device)
         ratings = None if train.ratings is None else torch.from_numpy(train.ratings - rating_mean)
         self.ratings = None if ratings is None else ratings.to(device=device, dtype=dtype)
 
@@ -144,35 +135,65 @@ class ClientData:
         """
         counts = self.counts.index_select(0, users)
         pos_ptr = _pointers(counts)
-        total = int(pos_ptr[-1])
-        positions, owners = ragged_positions(self.indptr.index_select(0, users), counts, total)
+        owners, places = ragged_places(pos_ptr, counts, int(pos_ptr[-1]))
+        positions = places + self.indptr.index_select(0, users).index_select(0, owners)
         pos_items = self.items.index_select(0, positions)
         ratings = None if self.ratings is None else self.ratings.index_select(0, positions)
-        pools = torch.minimum(counts * num_negatives, self.unseen.index_select(0, users))
+        unseen = self.unseen.index_select(0, users)
+        pools = torch.minimum(counts * num_negatives, unseen)
         neg_ptr = _pointers(pools)
-        places, neg_owner = ragged_positions(torch.zeros_like(pools), pools, int(neg_ptr[-1]))
-        ranks = self._negative_ranks(users, places, neg_owner, stream_key(seed, Purpose.NEGATIVES, round_number))
-        # one search for all clients: client c's keys are lifted by c * (n_items + 1)
-        lift = self.n_items + 1
-        keys = self.rank_keys.index_select(0, positions) + owners * lift
-        before = torch.searchsorted(keys, ranks + neg_owner * lift, right=True)
-        neg_items = ranks + before - pos_ptr[:-1].index_select(0, neg_owner)
-        return LocalData(users, pos_ptr, pos_items, owners, ratings, neg_ptr, neg_items, neg_owner)
+        neg_owner, neg_places = ragged_places(neg_ptr, pools, int(neg_ptr[-1]))
+        neg_items = neg_places
+        if len(neg_places):
+            words = hash_counters_torch(stream_key(seed, Purpose.NEGATIVES, round_number), users)
+            starts = below_torch(words, unseen)
+            keys = self.rank_keys.index_select(0, positions)
+            neg_items = _systematic(keys, owners, counts, neg_places, neg_owner, neg_ptr, pools, unseen, starts)
+        return LocalData(users, pos_ptr, pos_items, owners, places, ratings, neg_ptr, neg_items, neg_owner)
 
-    def _negative_ranks(self, users: Tensor, places: Tensor, owner: Tensor, key: int) -> Tensor:
-        primes = self.primes.index_select(0, users)
-        a = 1 + below_torch(hash_counters_torch(key, 2 * users), primes - 1)
-        b = below_torch(hash_counters_torch(key, 2 * users + 1), primes)
-        slot_prime = primes.index_select(0, owner)
-        slot_a, slot_b = a.index_select(0, owner), b.index_select(0, owner)
-        unseen = self.unseen.index_select(0, users).index_select(0, owner)
-        ranks = (places * slot_a + slot_b) % slot_prime
-        outside = torch.nonzero(ranks >= unseen).squeeze(1)
-        while len(outside):
-            walked = (ranks[outside] * slot_a[outside] + slot_b[outside]) % slot_prime[outside]
-            ranks[outside] = walked
-            outside = outside[walked >= unseen[outside]]
-        return ranks
+
+def _systematic(
+    keys: Tensor,
+    owner: Tensor,
+    counts: Tensor,
+    neg_places: Tensor,
+    neg_owner: Tensor,
+    neg_ptr: Tensor,
+    pools: Tensor,
+    unseen: Tensor,
+    starts: Tensor,
+) -> Tensor:
+    """Items of the negatives: ranks (⌊jN/k⌋ + c) mod N, each plus the number of seen items before it.
+
+    That number is the count of keys up to the rank. On the circle of ranks turned back by c, a key stands before
+    negative j exactly if ⌈key·k/N⌉ <= j, so a histogram of those and its running sum replace a search.
+
+    Args:
+        keys, owner: int64 (P,), unseen items before each positive, and its client.
+        counts: int64 (C,), positives of each client.
+        neg_places, neg_owner, neg_ptr, pools: the negatives' ragged layout.
+        unseen: int64 (C,), N. starts: int64 (C,), c.
+    """
+    slot_unseen = unseen.index_select(0, neg_owner)
+    ranks = _floor_ratio(neg_places * slot_unseen, pools.index_select(0, neg_owner))
+    ranks += starts.index_select(0, neg_owner)
+    wrapped = ranks >= slot_unseen
+    ranks -= slot_unseen * wrapped
+
+    turned = keys - starts.index_select(0, owner)
+    low = turned < 0
+    key_unseen = unseen.index_select(0, owner)
+    turned += key_unseen * low
+    pool = pools.index_select(0, owner)
+    first = _floor_ratio(turned * pool + (key_unseen - 1), key_unseen.clamp(min=1))
+    total = len(neg_places)
+    slot = torch.where(first < pool, first + neg_ptr.index_select(0, owner), total)
+    running = torch.cumsum(torch.bincount(slot, minlength=total + 1), 0)
+    before_client = torch.cat([running.new_zeros(1), running]).index_select(0, neg_ptr[:-1])
+    lows = torch.zeros_like(counts).index_add_(0, owner, low.to(counts.dtype))
+    ranks += running[:total]
+    ranks += (lows - before_client).index_select(0, neg_owner)
+    return ranks.sub_(counts.index_select(0, neg_owner) * wrapped)
 
 
 def _pointers(counts: Tensor) -> Tensor:

@@ -65,8 +65,8 @@ def _score_slopes(
     """Loss per client (C,) and slope of each cell (C, L)."""
     flat = scores.detach().reshape(-1)
     positive, negative = flat.index_select(0, block.pos_cells), flat.index_select(0, block.neg_cells)
-    loss, pos_slope, neg_slope = slopes(work.objective, positive, negative, local, work.num_negatives, epoch)
-    return loss, block.grid(pos_slope, neg_slope)
+    loss, pos_slope, neg_slope, share = slopes(work.objective, positive, negative, local, work.num_negatives, epoch)
+    return loss, block.grid(pos_slope, neg_slope) * share.unsqueeze(1)
 
 
 def _decay_share(block: PaddedBlock, local: LocalData, dtype: torch.dtype) -> Tensor:

@@ -32,7 +32,7 @@ class ReferenceEngine:
         for user in users.tolist():
             update, new_rows[user], loss, counts = self.train_one(state, user, round_number)
             message = work.transport.encode(update, round_number)
-            received = work.transport.decode(message, round_number, contribution.dense)
+            received = work.transport.decode(message, round_number, contribution.items, contribution.dense)
             contribution.items.index_add_(
                 0, received.item_ids.to(state.private.device), received.item_rows.to(contribution.items)
             )

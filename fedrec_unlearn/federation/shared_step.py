@@ -77,11 +77,11 @@ class SharedStep:
             scores += tower.bias.detach().index_select(0, owner)
         tape = self._head_scores(tower.hidden, items, owner, scores)
 
-        loss, *both = slopes(work.objective, scores[cuts[0]], scores[cuts[1]], local, work.num_negatives, 0)
+        loss, *both, share = slopes(work.objective, scores[cuts[0]], scores[cuts[1]], local, work.num_negatives, 0)
         counts = local.counts
         weights = work.weights(counts, row.dtype)
         # weighted once here, so that what clients share comes out summed with their weights
-        slope = torch.cat(both) * weights.index_select(0, owner)
+        slope = torch.cat(both).mul_((weights * share).index_select(0, owner))
         left_gradient = torch.zeros_like(left)
         for ptr, cut in zip(ptrs, cuts, strict=True):
             left_gradient += weighted_rows(slope[cut], self.right, ptr, items[cut])

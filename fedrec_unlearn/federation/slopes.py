@@ -17,7 +17,7 @@ def segment_sums(values: Tensor, ptr: Tensor) -> Tensor:
 
 def slopes(
     objective: Objective, positive: Tensor, negative: Tensor, local: LocalData, num_negatives: int, epoch: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mean loss of each client and its derivative in each score.
 
     Args:
@@ -29,35 +29,37 @@ def slopes(
         epoch: local epoch, decides who is compared with whom.
 
     Returns:
-        loss (C,), slope of each positive (P,), slope of each negative (N,).
+        loss (C,); slope of the client's summed loss in each positive (P,) and in each negative (N,); share (C,),
+        1 / number of terms: the mean loss has the slopes times the share of the client.
     """
     counts = local.counts
     if not objective.pairwise:
-        terms = (counts + local.pools).to(positive.dtype)
+        share = 1.0 / (counts + local.pools).to(positive.dtype)
         value, pos_slope = objective.point(positive, local.ratings, True)
         loss = segment_sums(value, local.pos_ptr)
         neg_slope = negative
         if len(negative):
             value, neg_slope = objective.point(negative, None, False)
             loss = loss + segment_sums(value, local.neg_ptr)
-            neg_slope = neg_slope / terms.index_select(0, local.neg_owner)
-        return loss / terms, pos_slope / terms.index_select(0, local.pos_owner), neg_slope
+        return loss * share, pos_slope, neg_slope, share
 
     share = 1.0 / (counts * num_negatives).to(positive.dtype)
+    plain = local.partners(0, epoch)
+    if num_negatives == 1 and plain is None:
+        value, slope = objective.pair(positive, negative)
+        return segment_sums(value, local.pos_ptr) * share, slope, -slope, share
     loss = torch.zeros_like(share)
     pos_slope, neg_slope = torch.zeros_like(positive), torch.zeros_like(negative)
-    slot_share = share.index_select(0, local.pos_owner)
     for repeat in range(num_negatives):
-        partner = local.partners(repeat, epoch)
+        partner = plain if repeat == 0 else local.partners(repeat, epoch)
         value, slope = objective.pair(positive, negative if partner is None else negative.index_select(0, partner))
         loss += segment_sums(value, local.pos_ptr)
-        slope = slope.mul_(slot_share)
         pos_slope += slope
         if partner is None:
             neg_slope -= slope
         else:
             neg_slope.index_add_(0, partner, slope, alpha=-1.0)
-    return loss * share, pos_slope, neg_slope
+    return loss * share, pos_slope, neg_slope, share
 
 
 def add_row_weight(contribution: Contribution, local: LocalData, weights: Tensor) -> None:

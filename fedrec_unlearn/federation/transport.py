@@ -27,9 +27,10 @@ _HEADER = struct.Struct("<BBHIIIId")
 """version, kind, bytes per number, round, rows, row width, dense numbers, weight."""
 _VERSION = 1
 _SPARSE, _PLAIN = 1, 2
+_ID = "<u4"
 _ID_BYTES = 4
-_NUMBERS = {4: torch.float32, 8: torch.int64}
-"""Number format by its size in bytes; 8 is ring mode's fixed point."""
+_NUMBERS = {torch.float32: "<f4", torch.int64: "<i8"}
+"""Layout of the numbers a message may hold: floats, or ring mode's fixed point."""
 
 
 class Transport(Protocol):
@@ -75,18 +76,19 @@ class _Clear:
 
     def _encode(self, ids: Tensor | None, rows: Tensor, update: ClientUpdate, round_number: int) -> bytes:
         dense = [value.reshape(-1) for value in update.dense.values()]
-        for value in (rows, *dense):
-            if value.dtype not in _NUMBERS.values():
-                raise TransportError(f"numbers travel as float32 or, in ring mode, int64; not as {value.dtype}")
         n_dense = sum(len(value) for value in dense)
-        size = rows.element_size()
-        header = _HEADER.pack(_VERSION, self.kind, size, round_number, len(rows), rows.shape[1], n_dense, update.weight)
-        body = [] if ids is None else [ids.to(torch.int32).cpu().numpy().tobytes()]
-        body += [value.cpu().numpy().tobytes() for value in (rows, *dense)]
+        for value in (rows, *dense):
+            if value.dtype not in _NUMBERS or value.dtype != rows.dtype:
+                raise TransportError(f"numbers travel as float32 or, in ring mode, int64; not as {value.dtype}")
+        number = np.dtype(_NUMBERS[rows.dtype])
+        sizes = number.itemsize, round_number, len(rows), rows.shape[1], n_dense
+        header = _HEADER.pack(_VERSION, self.kind, *sizes, update.weight)
+        body = [] if ids is None else [ids.cpu().numpy().astype(_ID).tobytes()]
+        body += [value.cpu().numpy().astype(number, copy=False).tobytes() for value in (rows, *dense)]
         return header + b"".join(body)
 
-    def _read(self, message: bytes, round_number: int) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Ids, rows, flat dense numbers and weight of a message, checked against its header."""
+    def decode(self, message: bytes, round_number: int, items: Tensor, dense: Mapping[str, Tensor]) -> ClientUpdate:
+        """See `Transport.decode`."""
         if len(message) < _HEADER.size:
             raise TransportError(f"message of {len(message)} bytes is shorter than its header ({_HEADER.size})")
         version, kind, size, sent_round, n_rows, width, n_dense, weight = _HEADER.unpack_from(message)
@@ -94,37 +96,33 @@ class _Clear:
             raise TransportError(f"message has version {version} and kind {kind}; expected {_VERSION} and {self.kind}")
         if sent_round != round_number:
             raise TransportError(f"message belongs to round {sent_round}, not {round_number}")
-        if size not in _NUMBERS or not np.isfinite(weight) or weight <= 0:
-            raise TransportError(f"message has numbers of {size} bytes and weight {weight}")
+        number = np.dtype(_NUMBERS[items.dtype])
+        model = number.itemsize, items.shape[1], sum(value.numel() for value in dense.values())
+        if (size, width, n_dense) != model:
+            raise TransportError(
+                f"message has {size}-byte numbers, rows of {width} and {n_dense} dense numbers; "
+                f"the model has {model[0]}, {model[1]} and {model[2]}"
+            )
+        if not np.isfinite(weight) or weight <= 0:
+            raise TransportError(f"message has the weight {weight}, which is not a positive number")
         id_bytes = n_rows * _ID_BYTES if kind == _SPARSE else 0
         expected = _HEADER.size + id_bytes + (n_rows * width + n_dense) * size
         if len(message) != expected or (kind == _PLAIN and n_rows != self.n_items):
             raise TransportError(
-                f"message has {len(message)} bytes and {n_rows} rows; its header says {expected} bytes"
+                f"message has {len(message)} bytes; its header says {expected}, "
+                f"with {n_rows} rows of a table of {self.n_items}"
             )
-        start = _HEADER.size + id_bytes
-        numbers = torch.frombuffer(bytearray(message[start:]), dtype=_NUMBERS[size]) if len(message) > start else None
+        ids = torch.arange(n_rows)
         if kind == _SPARSE:
-            raw = np.frombuffer(message, dtype=np.uint32, count=n_rows, offset=_HEADER.size)
+            raw = np.frombuffer(message, dtype=_ID, count=n_rows, offset=_HEADER.size)
             ids = torch.from_numpy(raw.astype(np.int64))
             if n_rows and (int(ids.max()) >= self.n_items or len(torch.unique(ids)) != n_rows):
                 raise TransportError("message names an item row twice or one beyond the catalogue")
-        else:
-            ids = torch.arange(n_rows)
-        return ids, numbers[: n_rows * width].view(n_rows, width), numbers[n_rows * width :], float(weight)
-
-    def decode(self, message: bytes, round_number: int, like: Mapping[str, Tensor]) -> ClientUpdate:
-        """See `Transport.decode`."""
-        ids, rows, flat, weight = self._read(message, round_number)
-        if len(flat) != sum(value.numel() for value in like.values()):
-            raise TransportError(
-                f"message has {len(flat)} dense numbers, the model {sum(v.numel() for v in like.values())}"
-            )
-        dense, start = {}, 0
-        for name, value in like.items():
-            dense[name] = flat[start : start + value.numel()].view(value.shape)
-            start += value.numel()
-        return ClientUpdate(ids, rows, dense, weight)
+        native = number.newbyteorder("=")
+        numbers = torch.from_numpy(np.frombuffer(message, dtype=number, offset=_HEADER.size + id_bytes).astype(native))
+        rows, *flat = torch.split(numbers, [n_rows * width, *(value.numel() for value in dense.values())])
+        received = {name: part.view(value.shape) for (name, value), part in zip(dense.items(), flat, strict=True)}
+        return ClientUpdate(ids, rows.view(n_rows, width), received, float(weight))
 
 
 class Sparse(_Clear):

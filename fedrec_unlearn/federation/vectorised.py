@@ -15,8 +15,8 @@ from fedrec_unlearn.federation.local_data import LocalData
 from fedrec_unlearn.federation.shared_step import SharedStep
 from fedrec_unlearn.federation.state import RunState
 
-_CPU_BLOCK_MIB = 8.0
-"""Default budget on a CPU: a few times the second-level cache, where the kernels are fastest."""
+_CPU_BLOCK_MIB = 32.0
+"""Default budget on a CPU: large enough that the work in a block outweighs starting it."""
 _GPU_BLOCK_MIB = 1024.0
 _BYTES_PER_RAGGED_ENTRY = 160
 """Working memory of the bilinear way per entry: about twenty 8-byte numbers."""

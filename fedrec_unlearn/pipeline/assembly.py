@@ -164,7 +164,10 @@ def reopen(run: Path) -> tuple[RunFolder, Assembly]:
     folder = RunFolder(Path(run))
     described = read_json(folder.run)
     assembly = Assembly.of(load_config(folder.config))
-    then, now = described.get("data", {}).get("fingerprint"), assembly.fingerprint()
+    data = described.get("data")
+    if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str):
+        raise RunError(f"{folder.run} does not tell which data the run was trained on; restore it or train again")
+    then, now = data["fingerprint"], assembly.fingerprint()
     if then != now:
         raise RunError(
             f"{folder.path}: the data it was trained on has changed (fingerprint {then}, now {now}); "

@@ -15,7 +15,8 @@ import torch
 from fedrec_unlearn.attacks import infer_attribute, update_support, update_values
 from fedrec_unlearn.config import AttackConfig
 from fedrec_unlearn.config_file import load_config
-from fedrec_unlearn.errors import AttackError
+from fedrec_unlearn.data import load_dataset
+from fedrec_unlearn.errors import AttackError, DataError
 from fedrec_unlearn.federation.run_folder import RunFolder, write_json
 from fedrec_unlearn.federation.state import RunState
 from fedrec_unlearn.federation.vectorised import VectorisedEngine
@@ -47,12 +48,12 @@ def attack(run: Path, config: AttackConfig | None = None, *, progress: Progress 
         folder, assembly = reopen(run)
         known = assembly.dataset.attributes
         names = options.attributes or tuple(known)
-        for name in names:
-            if name not in known:
-                raise AttackError(
-                    f"attack.attributes: {run_config.data.name!r} has no user attribute {name!r}; "
-                    f"it has {', '.join(sorted(known)) or 'none at all'}"
-                )
+        if not set(names) <= known.keys():
+            # a column that looks like an identifier, or is the same for all, is read only when asked for by name
+            try:
+                known = load_dataset(run_config.data, names).attributes
+            except DataError as error:
+                raise AttackError(f"attack.attributes: {error}") from error
         if not names:
             raise AttackError(f"{run_config.data.name!r} has no user attributes, so there is nothing to infer")
         state, _ = trained_state(folder, assembly)

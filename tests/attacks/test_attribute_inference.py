@@ -7,6 +7,13 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+from sklearn.svm import LinearSVC
+
 from fedrec_unlearn.attacks import (
     ATTACKERS,
     AttackerSpec,
@@ -17,12 +24,6 @@ from fedrec_unlearn.attacks import (
 from fedrec_unlearn.data.types import MISSING
 from fedrec_unlearn.errors import AttackError
 from fedrec_unlearn.seeds import Purpose, generator
-from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
-from sklearn.svm import LinearSVC
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICK = AttackerSpec("quick", LinearDiscriminantAnalysis())
@@ -210,9 +211,9 @@ def test_users_without_a_label_are_left_out_whatever_their_features():
 
 
 def test_results_depend_neither_on_jobs_nor_on_company_nor_on_history():
-    features, labels = planted(n=150)
+    features, labels = planted(n=100)
     names = ("logistic", "mlp", "boosted_trees", "knn")
-    options = {"seeds": (0, 1), "folds": 3, "inner_folds": 2}
+    options = {"seeds": (0, 1), "folds": 2, "inner_folds": 2}
     together = [r.to_json() for r in infer(features, labels, attackers=names, **options)]
     # another attribute first, then one by one in another order
     infer(features, np.roll(labels, 1), attribute="age", **options)
@@ -244,13 +245,13 @@ def test_progress_is_told_after_each_fold(jobs):
 def test_staged_steps_are_chosen_as_if_each_had_its_own_fit():
     from sklearn.ensemble import GradientBoostingClassifier
 
-    features, labels = planted(n=150, shift=1.0)
+    features, labels = planted(n=150)
     trees = GradientBoostingClassifier(max_depth=2)
-    steps = (1, 4, 12)
+    steps = (1, 8, 60)
     staged = AttackerSpec("trees", trees, {"max_depth": (1, 2)}, stages=("n_estimators", steps))
     spelt_out = AttackerSpec("trees", trees, {"max_depth": (1, 2), "n_estimators": steps})
     [quick], [slow] = (infer(features, labels, attackers=(spec,), seeds=(0,)) for spec in (staged, spelt_out))
-    assert quick == slow
+    assert quick.to_json() == slow.to_json()
     assert len(quick.parameters["n_estimators"]) > 1
 
 
@@ -322,5 +323,5 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 @pytest.mark.parametrize("shape", [(60,), (60, 2, 2), (60, 0)])
 def test_features_of_another_shape_are_refused(shape):
-    with pytest.raises(AttackError, match="shape|no column"):
+    with pytest.raises(AttackError, match=r"shape|no column"):
         infer(np.zeros(shape), planted(n=60)[1])

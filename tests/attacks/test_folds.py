@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
-from fedrec_unlearn.attacks import shuffled_labels, smallest_class, stratified_folds
-from fedrec_unlearn.data.types import MISSING
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fedrec_unlearn.attacks import shuffled_labels, smallest_class, stratified_folds
+from fedrec_unlearn.data.types import MISSING
 
 label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 

@@ -1,9 +1,11 @@
 import gzip
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+
 from fedrec_unlearn.attacks import infer_attribute, surfaces, update_support, update_values
 from fedrec_unlearn.errors import AttackError
 
@@ -11,7 +13,7 @@ WIDTH = 6
 
 
 def uploads(n_users=30, n_items=50, seed=0, noise=0.0):
-    """Rows as one BPR step sends them: popular positives and evenly drawn negatives, all multiples of the user's row."""
+    """Rows as one BPR step sends them: popular positives, evenly drawn negatives, multiples of the user's row."""
     draws = np.random.default_rng(seed)
     users = draws.normal(size=(n_users, WIDTH))
     popularity = 1.0 / (1.0 + np.arange(n_items))
@@ -85,7 +87,7 @@ def test_values_do_not_depend_on_chunks_or_on_the_order_of_rows(monkeypatch):
     whole = update_values(indptr, ids, rows)
     monkeypatch.setattr(surfaces, "CHUNK_NUMBERS", 1)
     np.testing.assert_allclose(update_values(indptr, ids, rows), whole, rtol=1e-9, atol=1e-12)
-    flip = np.concatenate([np.arange(a, b)[::-1] for a, b in zip(indptr, indptr[1:], strict=False)])
+    flip = np.concatenate([np.arange(a, b)[::-1] for a, b in pairwise(indptr)])
     np.testing.assert_allclose(update_values(indptr, ids[flip], rows[flip]), whole, rtol=1e-9, atol=1e-9)
 
 
