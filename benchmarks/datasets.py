@@ -14,7 +14,6 @@ BPR is trained centrally on the same split, its learning rate chosen on validati
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.experiments import CONFIGS, Finished, train
-from benchmarks.program import last_line, parser, run, table
+from benchmarks.program import data_folder, last_line, parser, run, table
 from fedrec_unlearn.config import Config
 from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.errors import ConfigError
@@ -38,7 +37,7 @@ QUICK_PASSES = 2
 
 def found_name(dataset: str, data_dir: Path | None) -> str:
     """The data set's name, or that of its partial folder where only that is there."""
-    place = data_dir or Path(os.environ.get("FEDREC_DATA", "."))
+    place = data_folder(data_dir) or Path()
     partial = f"{dataset}-partial"
     return partial if (place / partial).is_dir() and not (place / dataset).exists() else dataset
 

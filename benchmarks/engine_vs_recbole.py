@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.atomic_files import movielens_pairs, write_atomic
 from benchmarks.experiments import CONFIGS
 from benchmarks.machine import one_thread
-from benchmarks.program import interleaved, last_line, medians, parser, run, table
+from benchmarks.program import data_folder, interleaved, last_line, medians, parser, run, table
 from benchmarks.recbole_baseline import open_run, run_epoch
 from benchmarks.workloads import Federation, read_dataset
 from fedrec_unlearn.config import Config
@@ -112,7 +112,7 @@ def compare(dataset: str, model: str, data_dir: Path | None, repeats: int) -> Co
     many_rounds, rounds = one_pass(config, train)
     single_round, _ = one_pass(whole, train)
     with tempfile.TemporaryDirectory(prefix="engine-vs-recbole-") as folder:
-        path = write_atomic(Path(folder), dataset, movielens_pairs(dataset, data_dir))
+        path = write_atomic(Path(folder), dataset, movielens_pairs(dataset, data_folder(data_dir)))
         rival = open_run(RIVALS[model], path, dataset, path / "checkpoints")
         arms = {"pass": many_rounds, "one round": single_round, "recbole": lambda: run_epoch(rival)}
         seconds = medians(interleaved(arms, repeats))
@@ -134,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise ConfigError(f"--models: unknown model {name!r}; known: {', '.join(RIVALS)}")
     datasets = ["ml-100k"] if given.quick else given.datasets.split(",")
     repeats = 1 if given.quick else max(1, given.repeats)
+    for dataset in datasets:
+        read_dataset(dataset, given.data_dir)  # what is missing is told before anything is timed
     done = []
     with one_thread():
         for dataset in datasets:

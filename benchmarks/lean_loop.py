@@ -70,8 +70,8 @@ class LeanLoop:
     """Trains clients one by one from a state of its own.
 
     Args:
-        work: what clients do: BPR, one negative per positive, no weight decay, float mode, no item features,
-            clients weighted by their interactions.
+        work: what clients do: BPR, one negative per positive, float mode, no item features, clients weighted by
+            their interactions.
         state: where they start from; copied.
         train: the clients' items.
 
@@ -84,7 +84,6 @@ class LeanLoop:
         for holds, option in (
             (config.objective == "bpr", "federation.objective bpr"),
             (config.num_negatives == 1, "federation.num_negatives 1"),
-            (config.l2 == 0, "federation.l2 0"),
             (not config.ring, "federation.ring false"),
             (config.client_weighting == "interactions", "federation.client_weighting interactions"),
             (work.features is None, "no data.item_features"),
@@ -170,13 +169,34 @@ class LeanLoop:
         loss = self._loss(self.score(private, rows, self.dense), n, 0)
         gradients = torch.autograd.grad(loss, [*private, *rows, *self.dense_list])
         at, end = len(private), len(private) + len(rows)
-        rate = self.work.config.user_learning_rate / n
-        for table, gradient in zip(self.rows, gradients, strict=False):
-            table[user].sub_(gradient, alpha=rate)
+        self._step_private(user, n, gradients)
+        self._decay(gradients[at:end], [table.detach() for table in rows], n)
         for total, gradient in zip(self.item_sums, gradients[at:end], strict=True):
             total.index_add_(0, items, gradient)
         if self.dense_sums:
             torch._foreach_add_(self.dense_sums, gradients[end:])
+
+    def _step_private(self, user: int, n: int, gradients: Sequence[Tensor]) -> None:
+        config = self.work.config
+        rate, keep = config.user_learning_rate / n, 1.0 - config.user_learning_rate * config.l2
+        for table, gradient in zip(self.rows, gradients, strict=False):
+            row = table[user]
+            if config.l2:
+                row.mul_(keep)
+            row.sub_(gradient, alpha=rate)
+
+    def _decay(self, gradients: Sequence[Tensor], rows: Sequence[Tensor], n: int) -> None:
+        """Add weight decay to gradients of the summed loss: a side's rows share its mean, so n times l2 / n each."""
+        l2 = self.work.config.l2
+        if not l2:
+            return
+        k = len(rows[0]) - n
+        if k == n:
+            torch._foreach_add_(gradients, rows, alpha=l2)
+            return
+        for gradient, row in zip(gradients, rows, strict=True):
+            gradient[:n].add_(row[:n], alpha=l2)
+            gradient[n:].add_(row[n:], alpha=l2 * n / k)
 
     def _several_steps(self, user: int, n: int, items: Tensor) -> None:
         config = self.work.config
@@ -184,14 +204,14 @@ class LeanLoop:
         start = [*(table.index_select(0, items) for table in self.items), *self.dense_start]
         moved = start
         at, end = len(private), len(self.items)
-        rate, user_rate = config.client_learning_rate / n, config.user_learning_rate / n
+        rate = config.client_learning_rate / n
         for epoch in range(config.local_epochs):
             leaves = [value.detach().requires_grad_() for value in moved]
             dense = dict(zip(self.dense, leaves[end:], strict=True))
             loss = self._loss(self.score(private, leaves[:end], dense), n, epoch)
             gradients = torch.autograd.grad(loss, [*private, *leaves])
-            for table, gradient in zip(self.rows, gradients, strict=False):
-                table[user].sub_(gradient, alpha=user_rate)
+            self._step_private(user, n, gradients)
+            self._decay(gradients[at : at + end], moved[:end], n)
             if epoch == 0:
                 moved = list(torch._foreach_sub(start, gradients[at:], alpha=rate))
             else:

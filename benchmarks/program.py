@@ -37,6 +37,12 @@ def parser(name: str, doc: str) -> argparse.ArgumentParser:
     return made
 
 
+def data_folder(given: Path | None) -> Path | None:
+    """The folder given, else $FEDREC_DATA, else None."""
+    named = os.environ.get("FEDREC_DATA")
+    return given or (Path(named) if named else None)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns aligned by their widest cell: the first to the left, the others to the right."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiments import CONFIGS, train
-from benchmarks.program import last_line, parser, run, table
+from benchmarks.program import data_folder, last_line, parser, run, table
 from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.errors import ConfigError
 
@@ -81,7 +81,7 @@ def recbole_over_seeds(
 
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="quality-") as folder:
-        path = write_atomic(Path(folder), "ml-100k", movielens_pairs("ml-100k", data_dir))
+        path = write_atomic(Path(folder), "ml-100k", movielens_pairs("ml-100k", data_folder(data_dir)))
         for seed in seeds:
             rates = [runs[0]["learning_rate"]] if runs else learning_rates
             runs.append(train_recbole(model, path, "ml-100k", learning_rates=rates, seed=seed, split_seed=2020))

@@ -3,7 +3,8 @@
     python examples/02_own_csv.py
 
 The files are made up here, in the folder `shop`, so that the example runs anywhere: customers of a shop, who are
-members or guests. Members buy mostly among the first half of the articles.
+members or guests. Members buy mostly among the first half of the articles; ages are drawn at random, so that nothing
+can be inferred of them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import numpy as np
 import fedrec_unlearn as fedrec
 from fedrec_unlearn.seeds import Purpose, generator
 
-CUSTOMERS, ARTICLES, BOUGHT = 120, 80, 15
+CUSTOMERS, ARTICLES, BOUGHT = 200, 80, 15
 
 
 def write_files(folder: Path) -> None:
-    draw = generator(1, Purpose.SYNTHETIC)
+    draw = generator(2, Purpose.SYNTHETIC)
     member = draw.random(CUSTOMERS) < 0.4
     first_half = np.arange(ARTICLES) < ARTICLES // 2
     folder.mkdir(exist_ok=True)
@@ -29,7 +30,7 @@ def write_files(folder: Path) -> None:
         table = csv.writer(purchases)
         table.writerow(["customer", "article", "day"])
         for customer in range(CUSTOMERS):
-            likely = np.where(first_half == member[customer], 8.0, 1.0)
+            likely = np.where(first_half == member[customer], 4.0, 1.0)
             articles = draw.choice(ARTICLES, BOUGHT, replace=False, p=likely / likely.sum())
             table.writerows([f"c{customer}", f"a{article}", day] for day, article in enumerate(articles))
     with (folder / "shop.users.csv").open("w", newline="") as customers:
@@ -59,7 +60,7 @@ def main() -> None:
             "split.order": "time",
             "model.embedding_dim": 8,
             "federation.rounds": 100,
-            "federation.clients_per_round": 40,
+            "federation.clients_per_round": 50,
             "evaluation.select_by": "hr@10",
             "attack.attackers": ["logistic"],
         },

@@ -124,7 +124,7 @@ class FederationConfig:
     """Step size of the private user row (SGD on the client's mean loss)."""
     client_learning_rate: float = 1.0
     """Step size of the client's copies of item rows and dense parameters (SGD on the client's mean loss)."""
-    l2: float = 0.0
+    l2: float = 0.01
     """Weight decay of the user row and the touched item rows, added to their gradients."""
     client_weighting: Literal["interactions", "uniform"] = "interactions"
     """Weight of a client in the mean: its number of training interactions, or 1."""

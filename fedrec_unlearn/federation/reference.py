@@ -16,9 +16,11 @@ from fedrec_unlearn.federation.state import RunState
 class ReferenceEngine:
     """Trains each client on its own; see `Engine`.
 
-    Guarantee: what crosses from a client to the server is the message `Transport.encode` returns and nothing
-    else. It holds item rows, dense parameters and the client's weight; the private row, the interactions and
-    the attributes stay. Item rows of a client still depend on them: see the transport for what it reveals.
+    Guarantee: what crosses from a client to the server is the message `Transport.encode` returns. It holds item
+    rows, dense parameters and the client's weight; the private row, the interactions and the attributes stay.
+    Item rows of a client still depend on them: see the transport for what it reveals. Two things are added up
+    beside the messages: the loss, which the simulation records and the server does not use, and under
+    `item_aggregation: row_mean` which rows a client touched, which a `sparse` message says and a `plain` one does not.
     """
 
     def __init__(self, workload: Workload) -> None:

@@ -118,22 +118,27 @@ class RunFolder:
     def create(cls, path: Path) -> RunFolder:
         """Make a new run folder and see that it can be written.
 
+        run.json is the last file a new run writes, and an empty events.jsonl the first; a folder that holds only
+        these and what comes between was left by a run killed while starting, and is used again.
+
         Raises:
             RunError: the folder exists and is not empty, or cannot be made or written.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
-            occupied = any(path.iterdir())
+            names = {entry.name for entry in path.iterdir()}
         except FileExistsError as error:
             raise RunError(f"{path} is a file; choose another folder with --output") from error
         except OSError as error:
             raise write_error(path, error) from error
-        if occupied:
-            raise RunError(
-                f"{path} exists and is not empty; choose another folder with --output, "
-                f"or go on with it: fedrec train --resume {path}"
-            )
         folder = cls(path)
+        first = {folder.events.name, folder.config.name, folder.latest.name}
+        whole = {name for name in names if not (name.endswith(_TEMPORARY) and name.startswith("."))}
+        started = folder.events.is_file() and folder.events.stat().st_size == 0 and whole <= first
+        if whole and not started:
+            hint = f", or go on with it: fedrec train --resume {path}" if folder.run.name in names else ""
+            raise RunError(f"{path} exists and is not empty; choose another folder with --output{hint}")
+        folder.sweep()
         write_atomic(folder.events, b"")
         return folder
 

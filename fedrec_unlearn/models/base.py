@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedrec_unlearn.errors import ModelError
 from fedrec_unlearn.seeds import Purpose, normal, stream_key, uniform
@@ -233,5 +234,9 @@ def _initial_rows(layout: RowLayout, n_rows: int, key: int, std: float) -> Tenso
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (..., L, k) times weight (..., o, k) transposed plus bias (..., o): shape (..., L, o)."""
+    if weight.dim() == 2:
+        return functional.linear(x, weight, bias)
+    if bias is not None and x.dim() == 3 and weight.dim() == 3:  # one fused pass for a block of clients
+        return torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
     y = torch.matmul(x, weight.mT)
     return y if bias is None else y + bias.unsqueeze(-2)

@@ -53,5 +53,6 @@ class SplitMLP:
         """Last hidden layer from the first one's pre-activation: (..., L, sizes[0]) gives (..., L, sizes[-1])."""
         h = torch.relu(pre_activation)
         for layer in range(1, len(self.sizes)):
-            h = torch.relu(linear(h, dense[f"mlp_{layer}_weight"], dense[f"mlp_{layer}_bias"]))
+            # in place: a product's way back needs its inputs, not its output
+            h = torch.relu_(linear(h, dense[f"mlp_{layer}_weight"], dense[f"mlp_{layer}_bias"]))
         return h

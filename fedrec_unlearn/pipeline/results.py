@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,9 @@ def report(runs: Sequence[Path], output: Path | None = None) -> Path:
         RunError: a folder is not a run, or the report cannot be written.
         DependencyError: the `report` extra is not installed.
     """
-    try:
-        import jinja2 as _jinja2  # noqa: F401
-        import matplotlib as _matplotlib  # noqa: F401
-    except ImportError as error:
-        raise DependencyError(f"reports need {error.name}: pip install 'fedrec-unlearn[report]'") from error
+    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise DependencyError(f"reports need {' and '.join(missing)}: pip install 'fedrec-unlearn[report]'")
     from fedrec_unlearn.report import Users, read_run, write_report
 
     if not runs:

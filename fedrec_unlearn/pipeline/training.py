@@ -49,12 +49,14 @@ def train(config: Config, *, progress: Progress | None = None) -> Path:
         stem = f"{config.data.name}-{config.model.name}"
         folder = RunFolder.create(Path(config.output)) if config.output else RunFolder.next_in(Path("runs"), stem)
         write_atomic(folder.config, dump_config(config).encode())
-        write_json(folder.run, _describe(folder, assembly))
         standing = Standing()
         save_state(folder.latest, state, standing)
+        write_json(folder.run, _describe(folder, assembly))  # last: from here on the run can be resumed
         progress.message(_opening(assembly))
         if not assembly.evaluator.holds("valid"):
-            progress.message("no validation items: training does not stop early, and the last round is kept as the best")
+            progress.message(
+                "no validation items: training does not stop early, and the last round is kept as the best one"
+            )
         return _go_on(folder, assembly, state, standing, progress)
 
 

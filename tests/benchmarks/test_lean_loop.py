@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 import torch
@@ -26,18 +25,21 @@ def interactions() -> UserItems:
 
 
 def settings(model: str, local_epochs: int, **federation: object) -> Config:
-    options = {"user_learning_rate": 0.7, "client_learning_rate": 0.3, "clients_per_round": 0, **federation}
+    options = {"user_learning_rate": 0.2, "client_learning_rate": 0.1, "clients_per_round": 0, **federation}
     return Config(
         model=ModelConfig(name=model, embedding_dim=5, hidden_sizes=(6, 4), init_std=0.5),  # type: ignore[arg-type]
         federation=FederationConfig(local_epochs=local_epochs, **options),  # type: ignore[arg-type]
     )
 
 
+@pytest.mark.parametrize("l2", [0.0, 0.3])
 @pytest.mark.parametrize("local_epochs", [1, 4])
 @pytest.mark.parametrize("model", ["mf", "fm", "ncf", "deepfm"])
-def test_two_rounds_of_the_loop_equal_two_rounds_of_the_reference_engine(model: str, local_epochs: int) -> None:
+def test_two_rounds_of_the_loop_equal_two_rounds_of_the_reference_engine(
+    model: str, local_epochs: int, l2: float
+) -> None:
     train = interactions()
-    ours = Federation.of(settings(model, local_epochs), train)
+    ours = Federation.of(settings(model, local_epochs, l2=l2), train)
     loop = LeanLoop(ours.work, ours.state, train)
     reference = ReferenceEngine(ours.work)
     users = np.array([6, 0, 3, 5, 1])
@@ -67,7 +69,7 @@ def test_reset_forgets_what_was_trained() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [{"objective": "bce"}, {"num_negatives": 2}, {"l2": 0.1}, {"client_weighting": "uniform"}]
+    "option", [{"objective": "bce"}, {"num_negatives": 2}, {"ring": True}, {"client_weighting": "uniform"}]
 )
 def test_work_the_loop_is_not_written_for_is_refused(option: dict[str, object]) -> None:
     train = interactions()

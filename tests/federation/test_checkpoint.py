@@ -114,7 +114,7 @@ def test_a_folder_in_its_place_is_an_error(saved: tuple[Path, Any]) -> None:
         load_state(path, made.work.model, CPU)
 
 
-def rewrite(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, Any]], None]) -> None:
+def rewrite(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     with safe_open(str(path), framework="pt") as file:
         header = json.loads(file.metadata()["fedrec"])
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -122,13 +122,16 @@ def rewrite(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, Any
     save_file(found, str(path), {"fedrec": json.dumps(header)})
 
 
-def unset(name: str) -> Callable[[dict[str, torch.Tensor], dict[str, Any]], None]:
-    return lambda found, header: (found if name in found else header).pop(name)  # type: ignore[attr-defined]
+def unset(name: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    def change(found: dict[str, Any], header: dict[str, Any]) -> None:
+        del (found if name in found else header)[name]
+
+    return change
 
 
-def put(name: str, value: Any) -> Callable[[dict[str, torch.Tensor], dict[str, Any]], None]:
-    def change(found: dict[str, torch.Tensor], header: dict[str, Any]) -> None:
-        (found if isinstance(value, torch.Tensor) else header)[name] = value  # type: ignore[index]
+def put(name: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    def change(found: dict[str, Any], header: dict[str, Any]) -> None:
+        (found if isinstance(value, torch.Tensor) else header)[name] = value
 
     return change
 
@@ -153,7 +156,7 @@ def put(name: str, value: Any) -> Callable[[dict[str, torch.Tensor], dict[str, A
     ],
 )
 def test_a_checkpoint_that_lacks_or_contradicts_something_is_refused(
-    saved: tuple[Path, Any], change: Callable[[dict[str, torch.Tensor], dict[str, Any]], None], problem: str
+    saved: tuple[Path, Any], change: Callable[[dict[str, Any], dict[str, Any]], None], problem: str
 ) -> None:
     path, made = saved
     rewrite(path, change)
@@ -166,5 +169,5 @@ def test_the_checkpoint_of_another_model_is_refused(make_federation: Callable[..
     made = trained(make_federation, "mf")
     save_state(tmp_path / "s.safetensors", made.state, Standing())
     for other in ("fm", "ncf"):
-        with pytest.raises(RunError, match="another run's|lacks a part"):
+        with pytest.raises(RunError, match=r"another run's|lacks a part"):
             load_state(tmp_path / "s.safetensors", make_federation(other).work.model, CPU)

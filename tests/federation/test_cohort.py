@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,7 +12,7 @@ ELIGIBLE = np.array([2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233])
 
 
 def cohorts(sampling: str = "permutation", size: int = 4, seed: int = 1, eligible: np.ndarray = ELIGIBLE) -> Cohorts:
-    config = dataclasses.replace(FederationConfig(), clients_per_round=size, client_sampling=sampling)
+    config = FederationConfig(clients_per_round=size, client_sampling=sampling)  # type: ignore[arg-type]
     return Cohorts(eligible, config, seed)
 
 

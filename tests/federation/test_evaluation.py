@@ -32,7 +32,9 @@ def test_scores_are_the_models(make_federation: Callable[..., Any], model: str, 
     found = scorer.chunk(users)
     state = made.state
     for row, user in zip(found, users.tolist(), strict=True):
-        expected = made.work.model.score(state.private[user], state.server.items, state.server.dense, made.work.features)
+        expected = made.work.model.score(
+            state.private[user], state.server.items, state.server.dense, made.work.features
+        )
         torch.testing.assert_close(row.float(), expected.detach(), rtol=1e-5, atol=1e-6)
 
 
@@ -45,7 +47,7 @@ def test_a_users_scores_do_not_depend_on_who_is_scored_beside(
     whole = scorer.chunk(everyone)
     assert scorer.chunk(everyone[:0]).shape == (0, made.work.model.n_items)
     for size in (1, 2, 7):
-        pieces = torch.cat([scorer.chunk(part) for part in everyone.split(size)])
+        pieces = torch.cat([scorer.chunk(part) for part in torch.split(everyone, size)])
         if whole.dtype == torch.float64:  # one product for all; its last bit may move
             torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-14)
         else:
@@ -69,12 +71,12 @@ def parts(n_users: int, n_items: int, seed: int = 2, ratings: bool = True) -> Sp
     """Disjoint train, validation and test items."""
     rng = np.random.default_rng(seed)
     pieces: list[list[tuple[int, int]]] = [[], [], []]
-    for user in range(n_users):
+    for owner in range(n_users):
         items = rng.permutation(n_items)
-        sizes = (rng.integers(1, 8), rng.integers(0, 4), rng.integers(0, 4))
+        sizes = [int(rng.integers(low, high)) for low, high in ((1, 8), (0, 4), (0, 4))]
         start = 0
         for piece, size in zip(pieces, sizes, strict=True):
-            piece += [(user, item) for item in items[start : start + size]]
+            piece += [(owner, int(item)) for item in items[start : start + size]]
             start += size
     made = []
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""What leaves a client: nothing that has a row a user, nothing that tells an attribute, nothing a message does not need."""
+"""What leaves a client: no row of a private table, no attribute, nothing that a message does not need."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from fedrec_unlearn.errors import RunError
-from fedrec_unlearn.federation import run_folder
 from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_atomic, write_json
 
 
@@ -100,7 +99,7 @@ def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
             unwritable = type("Unwritable", (io.FileIO,), {"write": fail})
             patched.setattr(Path, "open", lambda path, mode: unwritable(path, mode))
         else:
-            patched.setattr(run_folder.os, step, fail)
+            patched.setattr(os, step, fail)
         with pytest.raises(RunError, match=REMEDIES[number]) as told:
             write_atomic(tmp_path / "file", b"new")
     assert str(tmp_path / "file") in str(told.value)
@@ -113,7 +112,7 @@ def test_an_interruption_while_writing_leaves_nothing_behind(tmp_path: Path, mon
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_folder.os, "fsync", interrupt)
+    monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_atomic(tmp_path / "file", b"new")
     assert names(tmp_path) == []
@@ -128,7 +127,7 @@ def test_trouble_with_tidying_up_does_not_hide_why_the_writing_failed(
     def read_only(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(run_folder.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     monkeypatch.setattr(Path, "unlink", read_only)
     with pytest.raises(RunError, match="the disk is full"):
         write_atomic(tmp_path / "file", b"new")
@@ -143,14 +142,18 @@ def test_a_full_disk_is_told_and_the_old_file_stays(small_disk: Path) -> None:
     write_atomic(small_disk / "file", b"y" * 1000)
 
 
+def append_many(folder: RunFolder, event: dict[str, Any]) -> None:
+    for _ in range(200):
+        folder.append_event(event)
+
+
 def test_events_on_a_full_disk_are_told_and_can_be_cut_back(small_disk: Path) -> None:
     folder = RunFolder.create(small_disk / "run")
     event = {"event": "round", "text": "x" * 900}
     folder.append_event(event)
     size = folder.events_size()
     with pytest.raises(RunError, match=r"events\.jsonl could not be written: the disk is full"):
-        for _ in range(200):
-            folder.append_event(event)
+        append_many(folder, event)
     folder.cut_events(size)
     assert [json.loads(line) for line in folder.events.read_text().splitlines()] == [event]
 
@@ -233,13 +236,43 @@ def test_a_new_folder_is_made_and_an_empty_one_taken(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(RunError, match=r"exists and is not empty; choose another folder .* --resume"):
+    with pytest.raises(RunError, match=r"exists and is not empty; choose another folder with --output$"):
         RunFolder.create(tmp_path)
     with pytest.raises(RunError, match=r"is a file; choose another folder with --output"):
         RunFolder.create(tmp_path / "thesis.txt")
     with pytest.raises(RunError, match=r"a part of the path is a file"):
         RunFolder.create(tmp_path / "thesis.txt" / "run")
     assert names(tmp_path) == ["thesis.txt"]
+
+
+def test_a_folder_left_by_a_run_killed_while_starting_is_used_again(tmp_path: Path) -> None:
+    for left in ([], ["events.jsonl"], ["events.jsonl", "config.yaml"], ["events.jsonl", "latest.safetensors"]):
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        path.mkdir()
+        for name in left:
+            (path / name).write_bytes(b"" if name == "events.jsonl" else b"old")
+        (path / ".config.yaml.0123456789abcdef.part").write_bytes(b"half")
+        RunFolder.create(path)
+        assert names(path) == sorted({*left, "events.jsonl"})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"config.yaml": b"a configuration of one's own"},
+        {"events.jsonl": b"{}\n", "config.yaml": b"x", "latest.safetensors": b"a run whose run.json was lost"},
+        {"events.jsonl": b"", "notes.txt": b"x"},
+        {".hidden": b"x"},
+    ],
+)
+def test_a_folder_with_anything_of_value_is_not_taken_for_a_killed_start(
+    tmp_path: Path, content: dict[str, bytes]
+) -> None:
+    for name, value in content.items():
+        (tmp_path / name).write_bytes(value)
+    with pytest.raises(RunError, match="exists and is not empty"):
+        RunFolder.create(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == content
 
 
 def test_numbered_folders_take_the_first_free_number(tmp_path: Path) -> None:
@@ -311,7 +344,7 @@ def test_what_a_killed_process_left_half_written_is_swept_and_nothing_else(
         def killed(_: int) -> None:
             raise RuntimeError
 
-        patched.setattr(run_folder.os, "fsync", killed)
+        patched.setattr(os, "fsync", killed)
         write_atomic(folder.latest, b"newer state")
     assert len(names(folder.path)) == 4
     folder.sweep()

@@ -126,7 +126,7 @@ def test_a_rounds_byte_count_is_that_of_the_messages_written(
     encode = transport.encode
 
     def counted(given: ClientUpdate, round_number: int) -> bytes:
-        message = encode(given, round_number)
+        message: bytes = encode(given, round_number)
         lengths.append(len(message))
         ids.append(len(given.item_ids))
         return message

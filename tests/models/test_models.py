@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from fedrec_unlearn.config import FederationConfig, ModelConfig
 from fedrec_unlearn.errors import ModelError
-from fedrec_unlearn.models import Recommender, make_model, make_objective
+from fedrec_unlearn.models import Objective, Recommender, make_model, make_objective
 
 USERS, ITEMS, DIM, HIDDEN, FIELDS = 7, 11, 4, (6, 5, 3), (2, 3)
 KINDS = ["mf", "ncf", "fm", "deepfm", "fm+features", "deepfm+features"]
@@ -79,7 +78,8 @@ def by_formula(kind: str, user: Tensor, item: Tensor, dense: Mapping[str, Tensor
     if name == "ncf":
         hidden = mlp(dense)(torch.cat([user[DIM:], item[DIM:]]))
         weight = torch.cat([dense["output_gmf_weight"], dense["output_mlp_weight"]]).unsqueeze(0)
-        return layer(weight, dense["output_bias"])(torch.cat([user[:DIM] * item[:DIM], hidden]))[0]
+        scored: Tensor = layer(weight, dense["output_bias"])(torch.cat([user[:DIM] * item[:DIM], hidden]))[0]
+        return scored
     fields = [user[:DIM], item[:DIM]]
     start = 0
     for size in FIELDS if x is not None else ():
@@ -87,7 +87,7 @@ def by_formula(kind: str, user: Tensor, item: Tensor, dense: Mapping[str, Tensor
         chosen = range(start, start + size)
         fields.append(torch.stack([x[k] * dense["feature_embedding"][k] for k in chosen]).sum(0))
         start += size
-    deep = layer(dense["output_weight"].unsqueeze(0))(mlp(dense)(torch.cat(fields)))[0]
+    deep: Tensor = layer(dense["output_weight"].unsqueeze(0))(mlp(dense)(torch.cat(fields)))[0]
     return factorisation_machine(user, item, dense, x) + deep
 
 
@@ -283,8 +283,8 @@ def test_an_attacker_sees_the_private_row() -> None:
 SCORES = torch.tensor([-700.0, -30.0, -2.5, -0.1, 0.0, 0.3, 4.0, 28.0, 650.0], dtype=torch.float64)
 
 
-def objective(name: str):  # type: ignore[no-untyped-def]
-    return make_objective(dataclasses.replace(FederationConfig(), objective=name))
+def objective(name: str) -> Objective:
+    return make_objective(FederationConfig(objective=name))  # type: ignore[arg-type]
 
 
 def test_bpr_is_the_log_likelihood_of_the_order_and_its_slope_the_derivative() -> None:
@@ -341,8 +341,7 @@ def test_a_clients_loss_is_the_mean_of_its_terms() -> None:
 @pytest.mark.parametrize("name", ["bpr", "bce", "mse"])
 def test_an_objective_says_which_form_it_lacks(name: str) -> None:
     lacking = objective(name)
+    form = "point" if lacking.pairwise else "pair"
+    given = (SCORES, None, True) if lacking.pairwise else (SCORES, SCORES)
     with pytest.raises(NotImplementedError, match=f"{name} is not"):
-        if lacking.pairwise:
-            lacking.point(SCORES, None, True)
-        else:
-            lacking.pair(SCORES, SCORES)
+        getattr(lacking, form)(*given)

@@ -23,7 +23,7 @@ from fedrec_unlearn.pipeline.audit import observe_round
 from fedrec_unlearn.progress import SilentProgress
 
 DOCS = Path(__file__).parents[2] / "docs" / "run-folder.md"
-QUICK = {"attackers": ("logistic",), "seeds": (0,), "folds": 3}
+QUICK: dict[str, Any] = {"attackers": ("logistic",), "seeds": (0,), "folds": 3}
 
 
 @pytest.fixture

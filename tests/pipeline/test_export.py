@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,6 @@ from fedrec_unlearn.config import Config
 from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.data import load_dataset
 from fedrec_unlearn.errors import RunError
-from fedrec_unlearn.federation import run_folder
 from fedrec_unlearn.pipeline import export, train
 
 
@@ -93,7 +93,7 @@ def test_a_full_disk_leaves_the_former_file(trained: Path, tmp_path: Path, monke
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(run_folder.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match=r"users\.npz could not be written: the disk is full"):
         export(trained, path, part="latest")
     assert path.read_bytes() == former

@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 from fedrec_unlearn.cli import main
 from fedrec_unlearn.config import Config
 from fedrec_unlearn.errors import RunError
-from fedrec_unlearn.federation import run_folder
 from fedrec_unlearn.pipeline import resume, train
 from fedrec_unlearn.progress import Interrupted, SilentProgress
 
@@ -61,8 +60,6 @@ def test_one_ctrl_c_finishes_the_round_and_resuming_gives_the_same_bits(
     assert json.loads((run / "run.json").read_text())["rounds_done"] == after
     assert resume(run) == run
     assert_same_run(quick, run)
-
-
 
 
 @pytest.mark.parametrize("after", [2, 6, 8])
@@ -161,11 +158,9 @@ def kill_when(process: multiprocessing.process.BaseProcess, ready: Callable[[], 
 
 def start_again_or_resume(run: Path, made: Config) -> None:
     """What a user does after a crash."""
-    if not (run / "latest.safetensors").exists():
-        with pytest.raises(RunError, match="train"):
+    if not (run / "run.json").exists():
+        with pytest.raises(RunError, match=r"run\.json is missing"):
             resume(run)
-        for path in run.iterdir():
-            path.unlink()
         train(made)
     elif status_of(run) != "finished":
         resume(run)
@@ -186,7 +181,7 @@ def test_kill_9_at_random_moments(config: MakeConfig, assert_same_run: SameRun) 
         if not run.exists():
             train(made)
         else:
-            killed_in_training += (run / "latest.safetensors").exists() and status_of(run) == "running"
+            killed_in_training += (run / "run.json").exists() and status_of(run) == "running"
             start_again_or_resume(run, made)
         assert_same_run(whole, run)
     assert killed_in_training >= 3
@@ -206,7 +201,7 @@ def dies_at(step: str, count: int, made: Config) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    setattr(run_folder.os, step.removeprefix("after "), deadly)
+    setattr(os, step.removeprefix("after "), deadly)
     train(made)
 
 
@@ -230,6 +225,20 @@ def test_kill_9_while_files_are_written(config: MakeConfig, assert_same_run: Sam
         assert_same_run(whole, run)
     assert deaths >= 4
     assert step == "after replace" or left_over >= 2
+
+
+def test_kill_9_after_any_file_of_a_run_without_validation_items(config: MakeConfig, assert_same_run: SameRun) -> None:
+    options = {"federation.rounds": 1, "split.ratios": [0.8, 0.0, 0.2]}
+    whole = train(config("whole", options))
+    for count in range(1, 20):
+        made = config(f"killed{count}", options)
+        process = start(lambda made=made, count=count: dies_at("after replace", count, made))  # type: ignore[misc]
+        process.join()
+        if process.exitcode == 0:
+            break
+        start_again_or_resume(Path(made.output or ""), made)
+        assert_same_run(whole, Path(made.output or ""))
+    assert count > 6
 
 
 def test_kill_9_of_the_command_and_resuming_by_the_command(config: MakeConfig, assert_same_run: SameRun) -> None:
@@ -301,12 +310,8 @@ def swap_first_rating(path: Path) -> None:
     path.write_text("\n".join([lines[0], "\t".join(fields), *lines[2:]]) + "\n")
 
 
-def test_changed_ratings_matter_where_ratings_are_trained_on(
-    interrupted: Callable[..., Path], own_files: Path
-) -> None:
-    run = interrupted(
-        federation__objective="mse", evaluation__select_by="rmse", federation__user_learning_rate=0.2
-    )
+def test_changed_ratings_matter_where_ratings_are_trained_on(interrupted: Callable[..., Path], own_files: Path) -> None:
+    run = interrupted(federation__objective="mse", evaluation__select_by="rmse", federation__user_learning_rate=0.2)
     swap_first_rating(own_files / "synthetic.inter")
     with pytest.raises(RunError, match="has changed"):
         resume(run)

@@ -155,12 +155,13 @@ def test_what_is_only_about_speed_does_not_change_the_ring_result(
         return load_file(train(config(name, changed)) / "latest.safetensors")
 
     plain = run("plain")
-    for name, options in {
+    others: dict[str, dict[str, Any]] = {
         "blocks": {"federation.block_mib": 0.01},
         "reference": {"federation.engine": "reference"},
         "sparse": {"federation.transport": "sparse"},
         "chunks": {"evaluation.chunk_size": 3},
-    }.items():
+    }
+    for name, options in others.items():
         other = run(name, **options)
         for tensor, value in plain.items():
             assert torch.equal(value, other[tensor]), (name, tensor)
@@ -168,7 +169,8 @@ def test_what_is_only_about_speed_does_not_change_the_ring_result(
 
 def test_training_stops_when_validation_no_longer_improves(config: MakeConfig) -> None:
     options = {
-        "federation.rounds": 500, "federation.server_learning_rate": 0.05, "evaluation.every": 2, "evaluation.patience": 3,
+        "federation.rounds": 500, "federation.server_learning_rate": 0.05, "evaluation.every": 2,
+        "evaluation.patience": 3,
     }  # fmt: skip
     run = train(config("run", options))
     described = json_of(run, "run.json")
@@ -330,9 +332,10 @@ def test_a_diverging_run_is_marked_and_keeps_its_last_checkpoint(config: MakeCon
     made = config(
         "run",
         {
-            "federation.objective": "mse", "federation.user_learning_rate": 50.0, "federation.client_learning_rate": 50.0,
-            "federation.local_epochs": 8, "evaluation.select_by": "rmse", "federation.checkpoint_every": 1,
-            "federation.server_optimizer": "sgd", "federation.server_learning_rate": 1.0,
+            "federation.objective": "mse", "federation.user_learning_rate": 50.0,
+            "federation.client_learning_rate": 50.0, "federation.local_epochs": 8, "evaluation.select_by": "rmse",
+            "federation.checkpoint_every": 1, "federation.server_optimizer": "sgd",
+            "federation.server_learning_rate": 1.0,
         },
     )  # fmt: skip
     with pytest.raises(FedRecError, match="diverged"):
