@@ -13,7 +13,7 @@ called in turn, medians over repeats after a warm-up.
 
 `ratio` is loop / engine; `floor` is what `benchmarks.floors` counts for a pass, at rates measured before and after the
 two arms (the larger of arithmetic and memory), and `x floor` how many times that the engine takes. The last table says
-where the engine's time goes.
+where the engine's time goes, by function and, with --operators, by torch operator (the profiler slows small ones).
 """
 
 from __future__ import annotations
@@ -182,6 +182,18 @@ def _stages(ours: Federation) -> dict[str, tuple[float, int]]:
     return dict(sorted(found.items(), key=lambda entry: -entry[1][0]))
 
 
+def operators(model: str, local_epochs: int, train: UserItems, rows: int = 12) -> list[tuple[str, int, float]]:
+    """Torch operators of one pass with the most time of their own: name, calls, seconds under the profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    ours = Federation.of(settings(model, local_epochs), train)
+    ours.engine.train_clients(ours.state, ours.users, 0)
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        ours.engine.train_clients(ours.state, ours.users, 1)
+    found = sorted(profiled.key_averages(), key=lambda entry: -entry.self_cpu_time_total)
+    return [(entry.key, entry.count, entry.self_cpu_time_total * 1e-6) for entry in found[:rows]]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line."""
     options = parser("engine_vs_loop", __doc__)
@@ -189,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--models", default="mf,ncf,fm,deepfm", help="comma-separated (default all four)")
     options.add_argument("--local-epochs", default="1,5", help="comma-separated (default 1,5)")
     options.add_argument("--repeats", type=int, default=5, help="measured calls of each arm (default 5)")
+    options.add_argument("--operators", action="store_true", help="also profile one pass by torch operator")
     given = options.parse_args(arguments)
     models = given.models.split(",")
     for name in models:
@@ -211,6 +224,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(_ratios(done))
         for entry in done:
             print(f"\n{entry.model}, {entry.local_epochs} local epochs: one pass by function\n{_breakdown(entry)}")
+            if given.operators:
+                found = operators(entry.model, entry.local_epochs, train)
+                print(table(("operator", "calls", "s"), [(f"  {key}", n, f"{spent:.3f}") for key, n, spent in found]))
         last_line(
             "engine_vs_loop",
             {

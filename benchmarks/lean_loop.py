@@ -185,7 +185,7 @@ class LeanLoop:
                 row.mul_(keep)
             row.sub_(gradient, alpha=rate)
 
-    def _decay(self, gradients: Sequence[Tensor], rows: Sequence[Tensor], n: int) -> None:
+    def _decay(self, gradients: tuple[Tensor, ...], rows: list[Tensor], n: int) -> None:
         """Add weight decay to gradients of the summed loss: a side's rows share its mean, so n times l2 / n each."""
         l2 = self.work.config.l2
         if not l2:

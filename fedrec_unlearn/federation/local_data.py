@@ -40,11 +40,6 @@ def ragged_places(ptr: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tens
     return owners, torch.arange(total, device=counts.device) - ptr.index_select(0, owners)
 
 
-def _floor_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """⌊numerator / denominator⌋ of non-negative integers: exact while the numerator is below 2**52, and fast."""
-    return ((numerator.double() + 0.5) / denominator).long()
-
-
 @dataclass(frozen=True)
 class LocalData:
     """Items of a block of C clients for one round, ragged: client c owns `ptr[c]:ptr[c + 1]`."""
@@ -141,8 +136,11 @@ class ClientData:
         ratings = None if self.ratings is None else self.ratings.index_select(0, positions)
         unseen = self.unseen.index_select(0, users)
         pools = torch.minimum(counts * num_negatives, unseen)
-        neg_ptr = _pointers(pools)
-        neg_owner, neg_places = ragged_places(neg_ptr, pools, int(neg_ptr[-1]))
+        if torch.equal(pools, counts):
+            neg_ptr, neg_owner, neg_places = pos_ptr, owners, places
+        else:
+            neg_ptr = _pointers(pools)
+            neg_owner, neg_places = ragged_places(neg_ptr, pools, int(neg_ptr[-1]))
         neg_items = neg_places
         if len(neg_places):
             words = hash_counters_torch(stream_key(seed, Purpose.NEGATIVES, round_number), users)
@@ -174,18 +172,20 @@ def _systematic(
         neg_places, neg_owner, neg_ptr, pools: the negatives' ragged layout.
         unseen: int64 (C,), N. starts: int64 (C,), c.
     """
+    # in float64, with a margin of half the smallest distance to an integer, so that each floor is exact
+    n, k, start = unseen.clamp(min=1).double(), pools.double(), starts.double()
+    ratio = n / k
+    offset = start + 0.5 / k
+    ranks = neg_places.double().mul_(ratio.index_select(0, neg_owner)).add_(offset.index_select(0, neg_owner)).long()
     slot_unseen = unseen.index_select(0, neg_owner)
-    ranks = _floor_ratio(neg_places * slot_unseen, pools.index_select(0, neg_owner))
-    ranks += starts.index_select(0, neg_owner)
     wrapped = ranks >= slot_unseen
-    ranks -= slot_unseen * wrapped
 
-    turned = keys - starts.index_select(0, owner)
-    low = turned < 0
-    key_unseen = unseen.index_select(0, owner)
-    turned += key_unseen * low
+    low = keys < starts.index_select(0, owner)
+    inverse = k / n
+    offset = 1.0 - 0.5 / n - start * inverse
+    first = keys.double().mul_(inverse.index_select(0, owner)).add_(offset.index_select(0, owner))
     pool = pools.index_select(0, owner)
-    first = _floor_ratio(turned * pool + (key_unseen - 1), key_unseen.clamp(min=1))
+    first = first.addcmul_(low.double(), pool.double()).long()
     total = len(neg_places)
     slot = torch.where(first < pool, first + neg_ptr.index_select(0, owner), total)
     running = torch.cumsum(torch.bincount(slot, minlength=total + 1), 0)
@@ -193,7 +193,8 @@ def _systematic(
     lows = torch.zeros_like(counts).index_add_(0, owner, low.to(counts.dtype))
     ranks += running[:total]
     ranks += (lows - before_client).index_select(0, neg_owner)
-    return ranks.sub_(counts.index_select(0, neg_owner) * wrapped)
+    # past the end of the circle: N less, and the seen items before it counted anew
+    return ranks.sub_((slot_unseen + counts.index_select(0, neg_owner)).mul_(wrapped))
 
 
 def _pointers(counts: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from benchmarks.experiments import CONFIGS, train
 from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.errors import RunError
 
-OPTIONS = {"data.name": "synthetic", "federation.rounds": 6, "evaluation.every": 3}
+OPTIONS = {"data.name": "synthetic", "federation.rounds": 6, "evaluation.every": 3, "attack.attributes": "gender"}
 
 
 def test_a_run_ends_with_metrics_times_and_memory(tmp_path: Path) -> None:
