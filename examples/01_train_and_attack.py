@@ -1,7 +1,7 @@
 """Train a federated recommender, attack it, and write a report.
 
-    python examples/01_train_and_attack.py                  # made-up data, some seconds
-    python examples/01_train_and_attack.py --data ml-100k   # MovieLens 100K, some minutes
+python examples/01_train_and_attack.py                  # made-up data, some seconds
+python examples/01_train_and_attack.py --data ml-100k   # MovieLens 100K, some minutes
 """
 
 from __future__ import annotations

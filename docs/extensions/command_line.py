@@ -6,8 +6,8 @@ import argparse
 from importlib import import_module
 from typing import Any, ClassVar
 
-from docutils import nodes
-from docutils.parsers.rst import Directive
+from docutils import nodes  # type: ignore[import-untyped, unused-ignore]
+from docutils.parsers.rst import Directive  # type: ignore[import-untyped, unused-ignore]
 from sphinx.application import Sphinx
 
 from fedrec_unlearn.cli.command import VERBS
@@ -17,7 +17,7 @@ from fedrec_unlearn.config_file import options
 from fedrec_unlearn.config_options import Option, options_by_name
 
 
-class OptionTable(Directive):
+class OptionTable(Directive):  # type: ignore[misc, unused-ignore]
     """``{fedrec-options} SECTION``: every option of a section of the configuration; no argument: those at the top."""
 
     optional_arguments: ClassVar[int] = 1
@@ -32,7 +32,7 @@ class OptionTable(Directive):
         return [_table(("option", "default", "meaning"), (32, 18, 50), rows)]
 
 
-class VerbArguments(Directive):
+class VerbArguments(Directive):  # type: ignore[misc, unused-ignore]
     """``{fedrec-verb} VERB``: usage of a verb and the arguments that are not options of the configuration."""
 
     required_arguments: ClassVar[int] = 1
@@ -50,7 +50,8 @@ class VerbArguments(Directive):
         rows = [
             [_flags(action), nodes.paragraph(text=(action.help or "").replace("%%", "%"))]
             for action in parser._actions
-            if action.dest not in known and action.dest not in skipped
+            # `report` and `download` have an --output of their own, which has a default
+            if not (action.dest in known and action.default is argparse.SUPPRESS) and action.dest not in skipped
         ]
         shown: list[nodes.Node] = [nodes.literal_block(usage, usage, language="text")]
         return [*shown, _table(("argument", "meaning"), (32, 68), rows)] if rows else shown

@@ -103,7 +103,7 @@ def make_config(
         _check_model(model)
     config = config_class(model, dataset, [str(file) for file in config_files], dict(config_dict or {}))
     if "data_path" in config.external_config_dict:
-        config["data_path"] = os.path.join(config.external_config_dict["data_path"], config["dataset"])
+        config["data_path"] = str(Path(config.external_config_dict["data_path"]) / config["dataset"])
     return config
 
 

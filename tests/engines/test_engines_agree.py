@@ -166,10 +166,10 @@ def test_ring_mode_is_bit_exact_across_engines_and_blocks(model: str, local_epoc
 
 
 def test_ring_mode_contributions_of_silos_add_to_that_of_all() -> None:
-    work, state, config = workload("mf", ring=True, clients_per_round=0)
+    work, state, _ = workload("mf", ring=True, clients_per_round=0)
     users = work.eligible()
     whole = VectorisedEngine(work).train_clients(state, users, 0)
-    work, state, config = workload("mf", ring=True, clients_per_round=0)
+    work, state, _ = workload("mf", ring=True, clients_per_round=0)
     engine = VectorisedEngine(work)
     parts = [engine.train_clients(state, part, 0) for part in np.array_split(users, 7)]
     total = parts[3]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -124,7 +123,7 @@ def test_torch_cure_writes_checkpoints_that_load_as_plain_data(folder: Path) -> 
     assert stored["config"]["model"] == "BPR"
     assert stored["config"]["train_batch_size"] == 16
     assert type(stored["best_valid_score"]) is float
-    assert os.listdir(trainer.checkpoint_dir) == [Path(trainer.saved_model_file).name]
+    assert [file.name for file in Path(trainer.checkpoint_dir).iterdir()] == [Path(trainer.saved_model_file).name]
 
 
 def test_torch_cure_resumes_where_the_checkpoint_was_written(folder: Path) -> None:
