@@ -88,10 +88,10 @@ class Measured:
 
 
 def settings(model: str, local_epochs: int) -> Config:
-    """Defaults but for the model and the local epochs, every client in one round."""
+    """Defaults but for the model and the local epochs, every client in one round; BPR with one negative."""
     return Config(
         model=ModelConfig(name=model),  # type: ignore[arg-type]
-        federation=FederationConfig(local_epochs=local_epochs, clients_per_round=0),
+        federation=FederationConfig(local_epochs=local_epochs, clients_per_round=0, objective="bpr", num_negatives=1),
     )
 
 

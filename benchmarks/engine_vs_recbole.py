@@ -2,8 +2,9 @@
 
     python -m benchmarks.engine_vs_recbole --data-dir DIR
 
-Data: MovieLens 100K and 1M, split per user at random 8:1:1 on both sides; one negative a positive, embeddings of 64,
-BPR loss for MF (RecBole's NeuMF, FM and DeepFM train pointwise, as they come). Three arms in one process, called in
+Data: MovieLens 100K and 1M, split per user at random 8:1:1 on both sides; embeddings of 64. RecBole trains with one
+negative a positive, BPR with its own loss and NeuMF, FM and DeepFM pointwise, as they come; the federation with the
+objective and the negatives of its configuration, which the table names (more negatives are more work). Three arms in one process, called in
 turn, CPU seconds on one thread, medians after a warm-up, no evaluation in any of them:
 
 * `pass`: every client once under the settings that give the quality of `benchmarks.quality` (clients_per_round of the
@@ -52,6 +53,8 @@ class Compared:
     model: str
     clients_per_round: int
     rounds: int
+    objective: str
+    negatives: int
     seconds: dict[str, float]
     n_train: tuple[int, int]
     """Training interactions of ours and of RecBole's."""
@@ -69,6 +72,8 @@ class Compared:
             "rival": RIVALS[self.model],
             "clients_per_round": self.clients_per_round,
             "rounds_per_pass": self.rounds,
+            "objective": self.objective,
+            "num_negatives": self.negatives,
             "pass_seconds": self.seconds["pass"],
             "one_round_seconds": self.seconds["one round"],
             "recbole_seconds": self.seconds["recbole"],
@@ -117,8 +122,9 @@ def compare(dataset: str, model: str, data_dir: Path | None, repeats: int) -> Co
         arms = {"pass": many_rounds, "one round": single_round, "recbole": lambda: run_epoch(rival)}
         seconds = medians(interleaved(arms, repeats))
         n_rival = rival.sizes()["n_train"]
-    size = config.federation.clients_per_round
-    return Compared(dataset, model, size, rounds, seconds, (len(train.items), n_rival))
+    options = config.federation
+    size, objective, negatives = options.clients_per_round, options.objective, options.num_negatives
+    return Compared(dataset, model, size, rounds, objective, negatives, seconds, (len(train.items), n_rival))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -148,7 +154,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _table(done: Sequence[Compared]) -> str:
-    header = ("data", "model", "rival", "rounds", "pass s", "one round s", "recbole s", "pass / recbole", "target")
+    header = (
+        "data",
+        "model",
+        "rival",
+        "objective",
+        "rounds",
+        "pass s",
+        "one round s",
+        "recbole s",
+        "pass / recbole",
+        "target",
+    )
     rows = []
     for entry in done:
         target = TARGETS.get((entry.dataset, entry.model))
@@ -158,6 +175,7 @@ def _table(done: Sequence[Compared]) -> str:
                 entry.dataset,
                 entry.model,
                 RIVALS[entry.model],
+                f"{entry.objective}, {entry.negatives} neg",
                 entry.rounds,
                 f"{entry.seconds['pass']:.3f}",
                 f"{entry.seconds['one round']:.3f}",

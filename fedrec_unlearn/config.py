@@ -141,9 +141,9 @@ class FederationConfig:
     transport: Literal["plain", "sparse"] = "plain"
     """plain: every client moves the whole item table; sparse: only its rows, whose ids the server sees."""
     ring: bool = False
-    """Ring mode: compute in float64 and sum client updates as int64 fixed point, so results do not depend on order, blocks or engine, bit for bit."""
-    ring_fraction_bits: int = 24
-    """Ring mode: binary digits after the point."""
+    """Ring mode: compute in float64 and sum client updates as int64 fixed point, so that the sum does not depend on order or partition and engines and block sizes agree bit for bit (docs: federation, ring mode, says how surely)."""
+    ring_fraction_bits: int = 20
+    """Ring mode: binary digits after the point. Fewer make it less likely that two ways of computing an update round differently."""
     block_mib: float = 0.0
     """Memory for the tensors of one block of clients, MiB (0: chosen by the device)."""
     checkpoint_every: int = 50
@@ -179,8 +179,8 @@ class EvaluationConfig:
     """Rounds between two evaluations on validation data (0: only at the end)."""
     patience: int = 10
     """Stop after this many evaluations without a better value (0: never)."""
-    select_by: str = "ndcg@10"
-    """Validation metric that decides which round is kept (rmse under the mse objective)."""
+    select_by: str = ""
+    """Validation metric that decides which round is kept, for example ndcg@10. Empty: ndcg (else the first metric) at the first list length, rmse under the mse objective."""
     chunk_size: int = 512
     """Users scored at once; results do not depend on it."""
 
@@ -196,10 +196,17 @@ class EvaluationConfig:
         _need(self.chunk_size >= 1, "evaluation.chunk_size", "must be at least 1")
         offered = {f"{m}@{length}" for m in self.metrics for length in self.topk} | {"rmse"}
         _need(
-            self.select_by in offered,
+            self.select_by in offered | {""},
             "evaluation.select_by",
-            f"{self.select_by!r} is not computed; one of {', '.join(sorted(offered))}",
+            f"{self.select_by!r} is not computed; one of {', '.join(sorted(offered))}, or empty",
         )
+
+    @property
+    def ranking_metric(self) -> str:
+        """The ranking metric that decides: `select_by`, or what stands for an empty one."""
+        if self.select_by:
+            return self.select_by
+        return f"{'ndcg' if 'ndcg' in self.metrics else self.metrics[0]}@{self.topk[0]}"
 
 
 ATTACKERS = ("logistic", "mlp", "boosted_trees", "knn")
@@ -264,7 +271,7 @@ class Config:
     def __post_init__(self) -> None:
         _need(self.threads >= 0, "threads", "must be 0 or more")
         if self.federation.objective == "mse":
-            _need(self.evaluation.select_by == "rmse", "evaluation.select_by", "must be rmse under objective mse")
+            _need(self.evaluation.select_by in ("", "rmse"), "evaluation.select_by", "must be rmse under objective mse")
         else:
             _need(self.evaluation.select_by != "rmse", "evaluation.select_by", "rmse needs objective mse")
 

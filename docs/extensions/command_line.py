@@ -44,7 +44,8 @@ class VerbArguments(Directive):  # type: ignore[misc, unused-ignore]
             raise self.error(f"fedrec has no verb {verb!r}")
         parser = CommandParser(verb, VERBS[verb])
         import_module(f"fedrec_unlearn.cli.{verb}").configure(parser)
-        usage = parser.format_usage().removeprefix("usage: ").rstrip()
+        lines = parser.format_usage().removeprefix("usage: ").splitlines()
+        usage = "\n".join(line.strip() for line in lines if line.strip())
         known = options_by_name()
         skipped = {"help", "quiet", "debug"}
         rows = [

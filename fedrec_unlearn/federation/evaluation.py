@@ -107,7 +107,7 @@ class Evaluator:
         check_topk(self.options.topk, model.n_items)
         if sampled:
             check_sampled_topk(self.options.topk, self.options.sampled_negatives)
-        self.select_by = f"{self.options.select_by}/{self.protocol}"
+        self.select_by = f"{self.options.ranking_metric}/{self.protocol}"
 
     def better(self, value: float, best: float | None) -> bool:
         """Whether a validation value beats the best so far (NaN never does)."""

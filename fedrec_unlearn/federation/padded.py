@@ -7,6 +7,7 @@ several local epochs, ring mode and looking at single clients, for any model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -122,9 +123,12 @@ def train_copies(work: Workload, state: RunState, local: LocalData) -> BlockResu
                 leaf.requires_grad_(False)
             grad_row, *others = gradients
             if share is not None:
+                # added to the gradient, as the reference engine's autograd does: ring mode wants the same rounding
                 grad_row = grad_row + config.l2 * row
-                for value in items.values():
-                    value.mul_(1.0 - config.client_learning_rate * config.l2 * share)
+                others = [
+                    gradient if value is None or gradient is None else gradient + config.l2 * share * value
+                    for gradient, value in zip_longest(others, items.values())
+                ]
             row.sub_(grad_row, alpha=config.user_learning_rate)
             for value, gradient in zip((*items.values(), *dense.values()), others, strict=True):
                 if gradient is not None:

@@ -171,7 +171,7 @@ def reopen(run: Path) -> tuple[RunFolder, Assembly]:
     if then != now:
         raise RunError(
             f"{folder.path}: the data it was trained on has changed (fingerprint {then}, now {now}); "
-            "point --data-dir or $FEDREC_DATA at the same files"
+            "point $FEDREC_DATA, or data.dir in its config.yaml, at the same files"
         )
     return folder, assembly
 

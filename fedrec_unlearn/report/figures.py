@@ -164,7 +164,8 @@ def _selected_by(record: RunRecord, evaluations: Sequence[Evaluation]) -> str | 
     wanted = section.get("select_by") if isinstance(section, Mapping) else None
     names = [name for evaluation in evaluations for name in evaluation.metrics]
     # the option has no protocol in its name, the events have
-    fitting = [name for name in names if name == wanted or name.startswith(f"{wanted}/")]
+    start = f"{wanted}/" if wanted else "ndcg@"
+    fitting = [name for name in names if name == wanted or name.startswith(start)]
     return next((printable(name) for name in (fitting or names)), None)
 
 
