@@ -4,8 +4,8 @@
 
 Data: MovieLens 100K and 1M, split per user at random 8:1:1 on both sides; embeddings of 64. RecBole trains with one
 negative a positive, BPR with its own loss and NeuMF, FM and DeepFM pointwise, as they come; the federation with the
-objective and the negatives of its configuration, which the table names (more negatives are more work). Three arms in one process, called in
-turn, CPU seconds on one thread, medians after a warm-up, no evaluation in any of them:
+objective and the negatives of its configuration, which the table names (more negatives are more work). Three arms in
+one process, called in turn, CPU seconds on one thread, medians after a warm-up, no evaluation in any of them:
 
 * `pass`: every client once under the settings that give the quality of `benchmarks.quality` (clients_per_round of the
   configuration, so many rounds, each with the server's Adam step);

@@ -30,6 +30,9 @@ from fedrec_unlearn.metrics.sampled import sample_negatives
 from fedrec_unlearn.models import Recommender, Tower
 from fedrec_unlearn.seeds import Purpose, stream_key
 
+_CHUNK_SCORES = 1 << 21
+"""Scores held at once under full ranking, 16 MiB of float64; results do not depend on it."""
+
 
 class Scorer:
     """Scores from a state's tables.
@@ -187,9 +190,9 @@ class Evaluator:
         if part == "test":
             both = union("seen items", [seen, (split.valid.indptr, split.valid.items)], n_items)
             seen = (both.indptr, both.items)  # type: ignore[assignment]
-        return evaluate_full(
-            score_chunk, seen, wanted, n_items, options.topk, options.metrics, options.chunk_size, self.device
-        )
+        # larger score tables come fresh from the system each time, page by page
+        chunk = max(1, min(options.chunk_size, _CHUNK_SCORES // n_items))
+        return evaluate_full(score_chunk, seen, wanted, n_items, options.topk, options.metrics, chunk, self.device)
 
     def _rmse(self, scorer: Scorer, mean: float, part: str) -> float:
         relevant = self._relevant(part)

@@ -146,20 +146,22 @@ class ClientData:
             words = hash_counters_torch(stream_key(seed, Purpose.NEGATIVES, round_number), users)
             starts = below_torch(words, unseen)
             keys = self.rank_keys.index_select(0, positions)
-            neg_items = _systematic(keys, owners, counts, neg_places, neg_owner, neg_ptr, pools, unseen, starts)
+            positives, negatives = (pos_ptr, owners), (neg_ptr, neg_owner, neg_places)
+            neg_items = _systematic(keys, *positives, *negatives, pools, unseen, starts, self.n_items)
         return LocalData(users, pos_ptr, pos_items, owners, places, ratings, neg_ptr, neg_items, neg_owner)
 
 
 def _systematic(
     keys: Tensor,
+    pos_ptr: Tensor,
     owner: Tensor,
-    counts: Tensor,
-    neg_places: Tensor,
-    neg_owner: Tensor,
     neg_ptr: Tensor,
+    neg_owner: Tensor,
+    neg_places: Tensor,
     pools: Tensor,
     unseen: Tensor,
     starts: Tensor,
+    n_items: int,
 ) -> Tensor:
     """Items of the negatives: ranks (⌊jN/k⌋ + c) mod N, each plus the number of seen items before it.
 
@@ -167,34 +169,39 @@ def _systematic(
     negative j exactly if ⌈key·k/N⌉ <= j, so a histogram of those and its running sum replace a search.
 
     Args:
-        keys, owner: int64 (P,), unseen items before each positive, and its client.
-        counts: int64 (C,), positives of each client.
-        neg_places, neg_owner, neg_ptr, pools: the negatives' ragged layout.
-        unseen: int64 (C,), N. starts: int64 (C,), c.
+        keys: int64 (P,), unseen items before each positive.
+        pos_ptr, owner: the positives' ragged layout.
+        neg_ptr, neg_owner, neg_places: the negatives'.
+        pools, unseen, starts: int64 (C,): k, N and c.
+        n_items: seen and unseen items together.
     """
     # in float64, with a margin of half the smallest distance to an integer, so that each floor is exact
     n, k, start = unseen.clamp(min=1).double(), pools.double(), starts.double()
-    ratio = n / k
-    offset = start + 0.5 / k
-    ranks = neg_places.double().mul_(ratio.index_select(0, neg_owner)).add_(offset.index_select(0, neg_owner)).long()
-    slot_unseen = unseen.index_select(0, neg_owner)
-    wrapped = ranks >= slot_unseen
-
-    low = keys < starts.index_select(0, owner)
     inverse = k / n
     offset = 1.0 - 0.5 / n - start * inverse
-    first = keys.double().mul_(inverse.index_select(0, owner)).add_(offset.index_select(0, owner))
+    first = keys.double().mul_(inverse.index_select(0, owner)).add_(offset.index_select(0, owner)).floor_().long()
+    low = keys < starts.index_select(0, owner)
     pool = pools.index_select(0, owner)
-    first = first.addcmul_(low.double(), pool.double()).long()
+    first += pool * low
     total = len(neg_places)
     slot = torch.where(first < pool, first + neg_ptr.index_select(0, owner), total)
     running = torch.cumsum(torch.bincount(slot, minlength=total + 1), 0)
     before_client = torch.cat([running.new_zeros(1), running]).index_select(0, neg_ptr[:-1])
-    lows = torch.zeros_like(counts).index_add_(0, owner, low.to(counts.dtype))
-    ranks += running[:total]
-    ranks += (lows - before_client).index_select(0, neg_owner)
-    # past the end of the circle: N less, and the seen items before it counted anew
-    return ranks.sub_((slot_unseen + counts.index_select(0, neg_owner)).mul_(wrapped))
+    lows = torch.segment_reduce(low.double(), "sum", offsets=pos_ptr, initial=0.0)
+
+    # whole numbers may join the offset before the floor is taken
+    offset = start + 0.5 / k + (lows - before_client)
+    items = (
+        neg_places.double()
+        .mul_((n / k).index_select(0, neg_owner))
+        .add_(offset.index_select(0, neg_owner))
+        .floor_()
+        .long()
+    )
+    items += running[:total]
+    # past the end of the circle: N less, and the client's seen items counted once too often
+    past = torch.ceil((n - start) * inverse - 0.5 / n).long()
+    return items.sub_((neg_places >= past.index_select(0, neg_owner)).long(), alpha=n_items)
 
 
 def _pointers(counts: Tensor) -> Tensor:
