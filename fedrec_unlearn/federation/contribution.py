@@ -28,6 +28,11 @@ class ClientUpdate:
     weight: float
     """The client's weight in the mean."""
 
+    def to(self, device: torch.device) -> ClientUpdate:
+        """The same update on a device."""
+        dense = {name: value.to(device) for name, value in self.dense.items()}
+        return ClientUpdate(self.item_ids.to(device), self.item_rows.to(device), dense, self.weight)
+
 
 def quantise(values: Tensor, fraction_bits: int) -> Tensor:
     """Round to fixed point: int64 multiples of 2**-fraction_bits.
@@ -114,8 +119,8 @@ class Contribution:
         """Mean loss per interaction before local training; NaN without interactions."""
         return self.loss * self.scale / self.interactions if self.interactions else float("nan")
 
-    def add_client(self, update: ClientUpdate) -> None:
-        """Add one client's update in place (metrics and bytes are the caller's)."""
+    def add_update(self, update: ClientUpdate) -> None:
+        """Add the tensors of one client's message in place; counts and metrics are the caller's."""
         self.items.index_add_(0, update.item_ids, update.item_rows)
         for name, value in update.dense.items():
             self.dense[name] += value
@@ -123,5 +128,3 @@ class Contribution:
             self.row_weight.index_add_(
                 0, update.item_ids, self.row_weight.new_full((len(update.item_ids),), update.weight)
             )
-        self.weight += update.weight
-        self.clients += 1

@@ -18,9 +18,8 @@ class ReferenceEngine:
 
     Guarantee: what crosses from a client to the server is the message `Transport.encode` returns. It holds item
     rows, dense parameters and the client's weight; the private row, the interactions and the attributes stay.
-    Item rows of a client still depend on them: see the transport for what it reveals. Two things are added up
-    beside the messages: the loss, which the simulation records and the server does not use, and under
-    `item_aggregation: row_mean` which rows a client touched, which a `sparse` message says and a `plain` one does not.
+    Item rows of a client still depend on them: see the transport for what it reveals. One thing is added up beside
+    the messages: the loss, which the simulation records and the server does not use.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -35,14 +34,8 @@ class ReferenceEngine:
             update, new_rows[user], loss, counts = self.train_one(state, user, round_number)
             message = work.transport.encode(update, round_number)
             received = work.transport.decode(message, round_number, contribution.items, contribution.dense)
-            contribution.items.index_add_(
-                0, received.item_ids.to(state.private.device), received.item_rows.to(contribution.items)
-            )
-            for name, value in received.dense.items():
-                contribution.dense[name] += value.to(contribution.dense[name])
+            contribution.add_update(received.to(state.private.device))
             work.count(contribution, state.server, counts, torch.tensor([len(update.item_ids)], device=counts.device))
-            if contribution.row_weight is not None:
-                contribution.row_weight[update.item_ids] += update.weight
             contribution.loss += loss
         for user, row in new_rows.items():
             state.private[user] = row

@@ -122,7 +122,11 @@ class _Clear:
         numbers = torch.from_numpy(np.frombuffer(message, dtype=number, offset=_HEADER.size + id_bytes).astype(native))
         rows, *flat = torch.split(numbers, [n_rows * width, *(value.numel() for value in dense.values())])
         received = {name: part.view(value.shape) for (name, value), part in zip(dense.items(), flat, strict=True)}
-        return ClientUpdate(ids, rows.view(n_rows, width), received, float(weight))
+        table = rows.view(n_rows, width)
+        if kind == _PLAIN:  # what the server can tell was touched: the rows that are not zero
+            ids = torch.nonzero(table.any(dim=1)).squeeze(1)
+            table = table.index_select(0, ids)
+        return ClientUpdate(ids, table, received, float(weight))
 
 
 class Sparse(_Clear):

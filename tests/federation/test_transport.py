@@ -69,13 +69,12 @@ def test_sparse_brings_the_rows_back_with_their_ids(kind: str) -> None:
 
 
 @both_types
-def test_plain_brings_the_whole_table_back_with_zeros_elsewhere(kind: str) -> None:
+def test_plain_tells_the_rows_that_are_not_zero(kind: str) -> None:
     transport, message = sent("plain", kind)
     received, original = transport.decode(message, ROUND, *expected(kind)), update(kind)
-    table = torch.zeros(N_ITEMS, W, dtype=TYPES[kind])
-    table[original.item_ids] = original.item_rows
-    assert torch.equal(received.item_ids, torch.arange(N_ITEMS))
-    assert torch.equal(received.item_rows, table)
+    by_id = original.item_ids.argsort()
+    assert torch.equal(received.item_ids, original.item_ids[by_id])
+    assert torch.equal(received.item_rows, original.item_rows[by_id])
     for name, value in original.dense.items():
         assert torch.equal(received.dense[name], value)
 
