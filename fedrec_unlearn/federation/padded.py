@@ -126,7 +126,9 @@ def train_copies(work: Workload, state: RunState, local: LocalData) -> BlockResu
                 # added to the gradient, as the reference engine's autograd does: ring mode wants the same rounding
                 grad_row = grad_row + config.l2 * row
                 others = [
-                    gradient if value is None or gradient is None else gradient + config.l2 * share * value
+                    gradient
+                    if value is None or gradient is None
+                    else torch.addcmul(gradient, share, value, value=config.l2)
                     for gradient, value in zip_longest(others, items.values())
                 ]
             row.sub_(grad_row, alpha=config.user_learning_rate)

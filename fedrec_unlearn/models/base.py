@@ -144,7 +144,8 @@ class Recommender(ABC):
 
     def interact(self, user: Tower, items: Tower, dense: Dense) -> Tensor:
         """Scores from the towers: users (...) and items (..., L) give (..., L)."""
-        score = torch.matmul(user.factors.unsqueeze(-2), items.factors.mT).squeeze(-2)
+        # this way round the items' gradient comes out as rows, not as columns
+        score = torch.matmul(items.factors, user.factors.unsqueeze(-1)).squeeze(-1)
         if items.bias is not None:
             score = score + items.bias
         if user.bias is not None:
