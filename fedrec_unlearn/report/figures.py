@@ -64,6 +64,15 @@ class AttackResult:
     """The highest balanced accuracy of those that attack the same attribute on the same surface."""
 
     @property
+    def guessing_error(self) -> float:
+        """How far from chance guessing comes by luck with these users: 1.96 standard errors of its balanced accuracy.
+
+        The interval over seeds does not cover this: other seeds are other folds of the same users.
+        """
+        spread = self.chance * (1.0 - self.chance) * sum(1.0 / count for count in self.counts if count)
+        return float(1.96 * spread**0.5 / max(len(self.counts), 1))
+
+    @property
     def above_chance(self) -> Estimate:
         """Balanced accuracy less that of guessing."""
         return self.balanced_accuracy.minus(self.chance)

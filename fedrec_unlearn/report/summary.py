@@ -40,10 +40,10 @@ def leak_sentence(result: AttackResult, rivals: int = 1) -> str:
     )
     if accuracy.low is None or accuracy.high is None:
         return f"{start}."
-    if accuracy.low > result.chance:
-        return f"{start}: {result.attribute} leaks."
-    if accuracy.high < result.chance:
-        return f"{start}: worse than guessing."
+    if accuracy.low > result.chance or accuracy.high < result.chance:
+        if abs(accuracy.value - result.chance) <= result.guessing_error:
+            return f"{start}; guessing comes as far by luck with so few users: no leak is shown."
+        return f"{start}: {f'{result.attribute} leaks' if accuracy.low > result.chance else 'worse than guessing'}."
     return f"{start}, which lies within the interval: no leak is shown."
 
 

@@ -43,6 +43,10 @@ def _sentences(folder: Path) -> list[str]:
         ),
         ((0.51, 0.48, 0.54), "50 % by chance, which lies within the interval: no leak is shown."),
         ((0.45, 0.42, 0.48), "50 % by chance: worse than guessing."),
+        (
+            (0.53, 0.52, 0.54),  # 0.03 is below 1.96 standard errors of guessing, 0.035
+            "50 % by chance; guessing comes as far by luck with so few users: no leak is shown.",
+        ),
         ((0.68, None, None), "right in 68 % of cases (balanced accuracy), against 50 % by chance."),
     ],
 )
