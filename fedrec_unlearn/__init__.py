@@ -7,8 +7,9 @@ users. ``fedrec --help`` is the command line; the same verbs are functions here:
 
     config = fedrec.load_config("demo", {"federation.rounds": 100})
     run = fedrec.train(config)
-    audit = fedrec.attack(run)
-    page = fedrec.write_report([run])
+    forgetful = fedrec.unlearn(run, fedrec.UnlearnConfig(attributes=("gender",), method="moments"))
+    audit = fedrec.attack(forgetful, before=True)
+    page = fedrec.write_report([forgetful])
 
 Names are resolved on first use, so importing the package loads neither torch nor anything else that is large.
 """
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
         FederationConfig,
         ModelConfig,
         SplitConfig,
+        UnlearnConfig,
     )
     from fedrec_unlearn.config_file import config_from_dict, config_to_dict, dump_config, load_config
     from fedrec_unlearn.errors import FedRecError
-    from fedrec_unlearn.pipeline import RunResult, attack, export, resume, run, train
+    from fedrec_unlearn.pipeline import RunResult, attack, export, resume, run, sweep, train, unlearn
     from fedrec_unlearn.pipeline import report as write_report
     from fedrec_unlearn.progress import Progress, SilentProgress
 
@@ -48,6 +50,7 @@ __all__ = [
     "RunResult",
     "SilentProgress",
     "SplitConfig",
+    "UnlearnConfig",
     "__version__",
     "attack",
     "config_from_dict",
@@ -57,7 +60,9 @@ __all__ = [
     "load_config",
     "resume",
     "run",
+    "sweep",
     "train",
+    "unlearn",
     "write_report",
 ]
 
@@ -71,13 +76,16 @@ _HOME = {
             "FederationConfig",
             "ModelConfig",
             "SplitConfig",
+            "UnlearnConfig",
         ),
         "config",
     ),
     **dict.fromkeys(("config_from_dict", "config_to_dict", "dump_config", "load_config"), "config_file"),
     "FedRecError": "errors",
     **dict.fromkeys(("Progress", "SilentProgress"), "progress"),
-    **dict.fromkeys(("RunResult", "attack", "export", "resume", "run", "train", "write_report"), "pipeline"),
+    **dict.fromkeys(
+        ("RunResult", "attack", "export", "resume", "run", "sweep", "train", "unlearn", "write_report"), "pipeline"
+    ),
 }
 # a package of this name exists, and importing it would replace a function called `report`
 _RENAMED = {"write_report": "report"}

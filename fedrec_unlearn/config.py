@@ -12,7 +12,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedrec_unlearn.config_unlearn import ADVERSARIAL, AFTERWARDS, METHODS, UnlearnConfig
 from fedrec_unlearn.errors import ConfigError
+
+__all__ = [
+    "ADVERSARIAL",
+    "AFTERWARDS",
+    "AGE_BOUNDS",
+    "ATTACKERS",
+    "KNOWN_ATTACKERS",
+    "METHODS",
+    "SECTIONS",
+    "SURFACES",
+    "AttackConfig",
+    "Config",
+    "DataConfig",
+    "EvaluationConfig",
+    "FederationConfig",
+    "ModelConfig",
+    "SplitConfig",
+    "UnlearnConfig",
+]
 
 AGE_BOUNDS = (18, 25, 35, 45, 50, 56)
 """Lower bounds of MovieLens' age groups after the first (under 18); the first group is everything below."""
@@ -86,8 +106,8 @@ class SplitConfig:
 class ModelConfig:
     """The recommender each client trains."""
 
-    name: Literal["mf", "ncf", "fm", "deepfm"] = "mf"
-    """mf: matrix factorisation; ncf: GMF and MLP branches (NeuMF); fm: factorisation machine; deepfm: FM and MLP."""
+    name: Literal["mf", "ncf", "fm", "deepfm", "pfedrec"] = "mf"
+    """mf: matrix factorisation; ncf: GMF and MLP branches (NeuMF); fm: factorisation machine; deepfm: FM and MLP; pfedrec: no user embedding, a personal score function instead."""
     embedding_dim: int = 64
     """Length of a user's and an item's embedding (per branch for ncf)."""
     hidden_sizes: tuple[int, ...] = (64, 32, 16)
@@ -148,6 +168,8 @@ class FederationConfig:
     """Memory for the tensors of one block of clients, MiB (0: chosen by the device)."""
     checkpoint_every: int = 50
     """Rounds between two checkpoints; an interrupted run repeats at most this many."""
+    snapshot_every: int = 0
+    """Rounds between two snapshots of the private rows, for the attack on a user's trajectory (0: none)."""
 
     def __post_init__(self) -> None:
         positive = ("rounds", "num_negatives", "local_epochs", "checkpoint_every")
@@ -160,6 +182,7 @@ class FederationConfig:
         _need(all(0 <= b < 1 for b in self.adam_betas), "federation.adam_betas", "must lie in [0, 1)")
         _need(self.adam_epsilon > 0, "federation.adam_epsilon", "must be positive")
         _need(8 <= self.ring_fraction_bits <= 40, "federation.ring_fraction_bits", "must lie in 8..40")
+        _need(self.snapshot_every >= 0, "federation.snapshot_every", "must be 0 (none) or more")
         _need(self.block_mib >= 0, "federation.block_mib", "must be 0 (automatic) or more")
 
 
@@ -179,6 +202,8 @@ class EvaluationConfig:
     """Rounds between two evaluations on validation data (0: only at the end)."""
     patience: int = 10
     """Stop after this many evaluations without a better value (0: never)."""
+    keep: Literal["best", "last"] = "best"
+    """Which round's state is the result: the best by validation, or the last (training then does not stop early)."""
     select_by: str = ""
     """Validation metric that decides which round is kept, for example ndcg@10. Empty: ndcg (else the first metric) at the first list length, rmse under the mse objective."""
     chunk_size: int = 512
@@ -210,10 +235,22 @@ class EvaluationConfig:
 
 
 ATTACKERS = ("logistic", "mlp", "boosted_trees", "knn")
-"""Attackers of attribute inference, in the order reports list them."""
+"""Attackers of attribute inference that are used unless others are named, in the order reports list them."""
 
-SURFACES = ("user_embedding", "update_support", "update_values")
-"""What an attacker may look at: the user's private row, the ids of the item rows a user uploads in a round, their values."""
+KNOWN_ATTACKERS = (*ATTACKERS, "svm")
+"""All attackers that come with the package."""
+
+SURFACES = (
+    "user_embedding",
+    "update_support",
+    "update_values",
+    "decoded_support",
+    "trajectory",
+    "directions",
+)
+"""What an attacker may look at: the user's private row; the ids of the item rows a user uploads in a round; their values;
+which of those ids are the user's own items, as far as the way negatives are drawn tells; the private row at five
+moments of training; the directions it moved in between."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +261,10 @@ class AttackConfig:
     """User attributes to infer (empty: all the data set has)."""
     attackers: tuple[str, ...] = ATTACKERS
     """Classifiers to train, each tuned by inner cross-validation."""
+    users: Literal["all", "audit"] = "all"
+    """Whom to attack: all users, or only those that played no part in choosing unlearn.epsilon."""
     surfaces: tuple[str, ...] = ("user_embedding",)
-    """What the attacker sees: user_embedding, update_support, update_values."""
+    """What the attacker sees: user_embedding, update_support, update_values, decoded_support, trajectory, directions (the last two need federation.snapshot_every)."""
     folds: int = 5
     """Outer folds over users, stratified by class."""
     inner_folds: int = 3
@@ -237,7 +276,7 @@ class AttackConfig:
 
     def __post_init__(self) -> None:
         for option, given, known in (
-            ("attack.attackers", self.attackers, ATTACKERS),
+            ("attack.attackers", self.attackers, KNOWN_ATTACKERS),
             ("attack.surfaces", self.surfaces, SURFACES),
         ):
             _need(len(given) > 0, option, "needs at least one entry")
@@ -266,6 +305,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     federation: FederationConfig = field(default_factory=FederationConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    unlearn: UnlearnConfig = field(default_factory=UnlearnConfig)
     attack: AttackConfig = field(default_factory=AttackConfig)
 
     def __post_init__(self) -> None:
@@ -276,5 +316,5 @@ class Config:
             _need(self.evaluation.select_by != "rmse", "evaluation.select_by", "rmse needs objective mse")
 
 
-SECTIONS: Sequence[str] = ("data", "split", "model", "federation", "evaluation", "attack")
+SECTIONS: Sequence[str] = ("data", "split", "model", "federation", "evaluation", "unlearn", "attack")
 """Names of the nested sections of `Config`."""

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedrec_unlearn import config as config_module
+from fedrec_unlearn import config_unlearn
 from fedrec_unlearn.config import SECTIONS, Config
 from fedrec_unlearn.errors import ConfigError
 
@@ -73,9 +74,10 @@ class Option:
 
 
 def _docstrings() -> dict[str, dict[str, str]]:
-    """Docstrings under the fields of every class of `fedrec_unlearn.config`, by class and field."""
+    """Docstrings under the fields of every class of the configuration, by class and field."""
     found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(config_module)).body:
+    sources = (config_unlearn, config_module)
+    for node in (statement for module in sources for statement in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             documented = found.setdefault(node.name, {})
             for statement, after in zip(node.body, node.body[1:], strict=False):

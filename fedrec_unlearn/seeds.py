@@ -40,6 +40,10 @@ class Purpose(IntEnum):
     SYNTHETIC = 7
     EVALUATION = 8
     ATTACK = 9
+    INIT_TERM = 10
+    TERM_DRAWS = 11
+    UNLEARN = 12
+    INVERSION = 13
 
 
 def _mix(x: int) -> int:

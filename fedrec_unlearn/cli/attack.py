@@ -15,6 +15,7 @@ def configure(parser: CommandParser) -> None:
     """Add the verb's options."""
     parser.usage = f"{parser.prog} RUN [options]"
     parser.add_argument("run", metavar="RUN", help="run folder, as fedrec train writes it")
+    parser.add_argument("--before", action="store_true", help="attack the state before unlearning as well")
     add_config_options(parser, ["attack"])
     parser.epilog = "Options not given are those of the run. Example: fedrec attack runs/a --attributes gender,age"
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     config = attack_config(args, str(folder / "config.yaml"))
     from fedrec_unlearn import pipeline
 
-    pipeline.attack(folder, config, progress=command_progress(args.quiet))
+    pipeline.attack(folder, config, before=args.before, progress=command_progress(args.quiet))
     print_results(folder, args.quiet, ranking=False)
     print_path(args.quiet, "Attack", folder / "attack.json", f"fedrec report {shlex.quote(shown_path(folder))}")
     return 0

@@ -22,8 +22,11 @@ from fedrec_unlearn.progress import Interrupted
 VERBS = {
     "run": "train, attack and report in one go",
     "train": "train a recommender over rounds of clients, or resume a run",
+    "unlearn": "remove user attributes from a trained run, or train without them",
+    "sweep": "try strengths of unlearning, judge each by fresh attackers, choose one",
     "attack": "infer user attributes from what a trained run shows",
     "report": "write one page, JSON and CSV on one or several runs",
+    "bench": "regenerate the tables of a paper",
     "export": "write the trained embeddings to a file for other programs",
     "download": "fetch a data set and check it",
     "doctor": "explain this installation: versions, extras, device, data",

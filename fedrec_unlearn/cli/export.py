@@ -17,9 +17,10 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("output", metavar="OUTPUT", help="file to write, a numpy archive (.npz)")
     parser.add_argument(
         "--part",
-        choices=("best", "latest"),
+        choices=("best", "latest", "before"),
         default="best",
-        help="round whose state is written: that with the best validation value, or the last. Default: best.",
+        help="whose state is written: of the round with the best validation value (after unlearning), of the last round, or "
+        "before unlearning. Default: best.",
     )
     parser.epilog = "fedrec export runs/a users.npz"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedrec_unlearn.cli.parser import CommandParser
 from fedrec_unlearn.config import SECTIONS, AttackConfig, Config
@@ -24,6 +24,8 @@ SHORT = {
     "federation.local_epochs": ("--local-epochs",),
     "federation.transport": ("--transport",),
     "evaluation.topk": ("--topk",),
+    "unlearn.method": ("--method",),
+    "unlearn.epsilon": ("--epsilon",),
     "attack.attributes": ("--attributes",),
     "attack.attackers": ("--attackers",),
     "attack.surfaces": ("--surfaces",),
@@ -40,16 +42,20 @@ TITLES = {
     "model": "model: the recommender",
     "federation": "federation: rounds, clients and server",
     "evaluation": "evaluation: how recommendations are judged",
+    "unlearn": "unlearn: which attributes to remove, and how",
     "attack": "attack: attribute inference",
 }
 
 
-def add_config_options(parser: CommandParser, sections: Sequence[str] = ("", *SECTIONS)) -> None:
+def add_config_options(
+    parser: CommandParser, sections: Sequence[str] = ("", *SECTIONS), short: Mapping[str, tuple[str, ...]] | None = None
+) -> None:
     """Add an option for every field of the sections, grouped and documented.
 
     Args:
         parser: of the verb.
         sections: names from `SECTIONS`; the empty one stands for the fields at the top.
+        short: further names of options in this verb, beside `SHORT`.
     """
     for section in sections:
         group = parser.add_argument_group(TITLES[section])
@@ -61,6 +67,7 @@ def add_config_options(parser: CommandParser, sections: Sequence[str] = ("", *SE
                 parser.switches.add(flag)
             group.add_argument(
                 *SHORT.get(option.name, ()),
+                *(short or {}).get(option.name, ()),
                 flag,
                 dest=option.name,
                 default=argparse.SUPPRESS,

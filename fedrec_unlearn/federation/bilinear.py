@@ -17,6 +17,7 @@ from fedrec_unlearn.federation.kernels import row_dots, scatter_rows, weighted_r
 from fedrec_unlearn.federation.local_data import LocalData
 from fedrec_unlearn.federation.slopes import add_row_weight, segment_sums, slopes
 from fedrec_unlearn.federation.state import RunState
+from fedrec_unlearn.federation.term_copies import TermCopies
 
 
 class _Side:
@@ -69,7 +70,14 @@ class _Side:
             decay.index_add_(0, self.items, less.index_select(0, self.owner).to(decay.dtype))
 
 
-def train_block(work: Workload, state: RunState, local: LocalData, contribution: Contribution, decay: Tensor) -> None:
+def train_block(
+    work: Workload,
+    state: RunState,
+    local: LocalData,
+    contribution: Contribution,
+    decay: Tensor,
+    term: TermCopies | None = None,
+) -> None:
     """Train a block of clients and add their sum to a contribution.
 
     Args:
@@ -78,6 +86,7 @@ def train_block(work: Workload, state: RunState, local: LocalData, contribution:
         local: the block's items.
         contribution: changed in place.
         decay: (m,), Σ weight·(1 − a) of each item, changed in place; times the table it belongs to `items`.
+        term: the block's side of the workload's term, if it has one.
     """
     config, form = work.config, work.model.bilinear
     assert form is not None
@@ -109,7 +118,10 @@ def train_block(work: Workload, state: RunState, local: LocalData, contribution:
             offset_gradient = segment_sums(both[0], local.pos_ptr) + segment_sums(both[1], local.neg_ptr)
             step = torch.cat([step, offset_gradient.unsqueeze(1)], dim=1)
             bias = bias - config.client_learning_rate * (share * offset_gradient).unsqueeze(1)
-        rows = rows - config.user_learning_rate * (step * share.unsqueeze(1) + config.l2 * rows)
+        step = step * share.unsqueeze(1) + config.l2 * rows
+        if term is not None:
+            step += term.step(rows, epoch)
+        rows = rows - work.user_rate * step
         for side, slope in zip(sides, both, strict=True):
             side.move(slope, config.client_learning_rate, config.l2)
         steps.append(left * (config.client_learning_rate * share).unsqueeze(1))
@@ -126,6 +138,8 @@ def train_block(work: Workload, state: RunState, local: LocalData, contribution:
     assert first_loss is not None
     contribution.loss += float((first_loss * counts).sum())
     work.count(contribution, state.server, counts, counts + local.pools)
+    if term is not None:
+        term.add_to(contribution)
     state.private.index_copy_(0, users, rows)
 
 

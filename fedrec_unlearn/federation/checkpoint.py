@@ -6,6 +6,7 @@ One file, so that tensors and counters cannot disagree. Never pickle: reading a 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def save_state(path: Path, state: RunState, standing: Standing) -> None:
         "format": _FORMAT,
         "rounds_done": state.server.rounds_done,
         "steps": state.server.steps,
+        "term_steps": state.server.term_steps,
         "rating_mean": state.rating_mean,
         "standing": asdict(standing),
     }
@@ -59,13 +61,16 @@ def save_state(path: Path, state: RunState, standing: Standing) -> None:
     write_atomic(path, content)
 
 
-def load_state(path: Path, model: Recommender, device: torch.device) -> tuple[RunState, Standing]:
+def load_state(
+    path: Path, model: Recommender, device: torch.device, term_shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[RunState, Standing]:
     """Read a checkpoint.
 
     Args:
         path: written by `save_state`.
         model: the run's recommender; shapes are checked against it.
         device: where the tensors go.
+        term_shapes: shared parameters of the run's term, if it has one.
 
     Raises:
         RunError: missing, damaged, of another format, or of another model.
@@ -84,7 +89,7 @@ def load_state(path: Path, model: Recommender, device: torch.device) -> tuple[Ru
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise RunError(f"{path} is damaged or not a checkpoint of this package ({error}); train again") from error
     try:
-        return _assemble(header, tensors, model, device)
+        return _assemble(header, tensors, model, device, term_shapes or {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{path} lacks a part of a checkpoint ({error}); train again") from error
     except RunError as error:
@@ -92,7 +97,11 @@ def load_state(path: Path, model: Recommender, device: torch.device) -> tuple[Ru
 
 
 def _assemble(
-    header: dict[str, Any], tensors: dict[str, torch.Tensor], model: Recommender, device: torch.device
+    header: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    model: Recommender,
+    device: torch.device,
+    term_shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[RunState, Standing]:
     if header["format"] != _FORMAT:
         raise RunError(
@@ -103,6 +112,7 @@ def _assemble(
         "private": (model.n_users, model.user_layout.width),
         "items": (model.n_items, model.item_layout.width),
         **{f"dense.{name}": shape for name, shape in model.dense_shapes.items()},
+        **{f"term.{name}": shape for name, shape in term_shapes.items()},
     }
     for name, shape in expected.items():
         if tuple(placed[name].shape) != tuple(shape):
@@ -123,6 +133,8 @@ def _assemble(
         dense={name: placed[f"dense.{name}"] for name in model.dense_shapes},
         rounds_done=int(header["rounds_done"]),
         steps=int(header["steps"]),
+        term={name: placed[f"term.{name}"] for name in term_shapes},
+        term_steps=int(header.get("term_steps", 0)),
         moments={name.removeprefix("moment."): value for name, value in placed.items() if name.startswith("moment.")},
     )
     return RunState(server, placed["private"], float(header["rating_mean"])), Standing(**header["standing"])

@@ -7,8 +7,8 @@ sums are int64 fixed point and the addition is exact, so the cut cannot change t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -55,6 +55,28 @@ def quantise(values: Tensor, fraction_bits: int) -> Tensor:
 
 
 @dataclass
+class TermSums:
+    """Sums over clients for one group of a term's parameters (one attribute's adversary)."""
+
+    weight: float = 0.0
+    """Clients that sent an update."""
+    known: float = 0.0
+    """Clients that know their class."""
+    correct: float = 0.0
+    """Those of them the adversary judged rightly."""
+    loss: float | int = 0.0
+    """Σ of their losses (an integer in ring mode, in fixed point)."""
+
+    def __add__(self, other: TermSums) -> TermSums:
+        return TermSums(
+            self.weight + other.weight,
+            self.known + other.known,
+            self.correct + other.correct,
+            self.loss + other.loss,
+        )
+
+
+@dataclass
 class Contribution:
     """Sums over clients: item rows, dense parameters, weights and metrics."""
 
@@ -72,26 +94,42 @@ class Contribution:
     bytes_up: int = 0
     bytes_down: int = 0
     fraction_bits: int | None = None
-    """Fixed-point digits of `items`, `dense` and `loss` in ring mode, None in float mode."""
+    """Fixed-point digits of `items`, `dense`, `term` and the losses in ring mode, None in float mode."""
+    term: dict[str, Tensor] = field(default_factory=dict)
+    """Sums of the updates of a term's shared parameters; empty without a term."""
+    term_sums: dict[str, TermSums] = field(default_factory=dict)
+    """Weights and metrics of each of its groups."""
 
     @classmethod
     def zeros(
-        cls, items: Tensor, dense: Mapping[str, Tensor], *, row_weight: bool, fraction_bits: int | None
+        cls,
+        items: Tensor,
+        dense: Mapping[str, Tensor],
+        *,
+        row_weight: bool,
+        fraction_bits: int | None,
+        term: Mapping[str, Tensor] | None = None,
+        groups: Sequence[str] = (),
     ) -> Contribution:
         """Nothing from nobody, shaped like the server's tables."""
         dtype = items.dtype if fraction_bits is None else torch.int64
+        nothing = 0.0 if fraction_bits is None else 0
         return cls(
             items=torch.zeros_like(items, dtype=dtype),
             dense={name: torch.zeros_like(value, dtype=dtype) for name, value in dense.items()},
             row_weight=torch.zeros(len(items), dtype=torch.float64, device=items.device) if row_weight else None,
-            loss=0.0 if fraction_bits is None else 0,
+            loss=nothing,
             fraction_bits=fraction_bits,
+            term={name: torch.zeros_like(value, dtype=dtype) for name, value in (term or {}).items()},
+            term_sums={group: TermSums(loss=nothing) for group in groups},
         )
 
     def __add__(self, other: Contribution) -> Contribution:
         if self.fraction_bits != other.fraction_bits:
             raise TransportError("contributions in different number formats cannot be added")
-        if (self.row_weight is None) != (other.row_weight is None) or self.dense.keys() != other.dense.keys():
+        if (self.row_weight is None) != (other.row_weight is None) or self.dense.keys() != other.dense.keys() or (
+            self.term.keys() != other.term.keys()
+        ):
             raise TransportError("contributions to different models or aggregations cannot be added")
         row_weight = self.row_weight
         if row_weight is not None and other.row_weight is not None:
@@ -107,6 +145,8 @@ class Contribution:
             bytes_up=self.bytes_up + other.bytes_up,
             bytes_down=self.bytes_down + other.bytes_down,
             fraction_bits=self.fraction_bits,
+            term={name: value + other.term[name] for name, value in self.term.items()},
+            term_sums={group: sums + other.term_sums[group] for group, sums in self.term_sums.items()},
         )
 
     @property

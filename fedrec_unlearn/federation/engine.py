@@ -19,6 +19,8 @@ from fedrec_unlearn.config import FederationConfig
 from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.local_data import ClientData
 from fedrec_unlearn.federation.state import RunState, ServerState, number_bytes
+from fedrec_unlearn.federation.term import UserTerm
+from fedrec_unlearn.federation.term_copies import term_bytes
 from fedrec_unlearn.federation.transport import Transport
 from fedrec_unlearn.models import Objective, Recommender
 
@@ -37,6 +39,10 @@ class Workload:
     transport: Transport
     features: Tensor | None = None
     """Item features (m, F), or None."""
+    term: UserTerm | None = None
+    """A further loss on the private rows, or None."""
+    frozen: bool = False
+    """Whether private rows stand still: clients train the item rows and dense parameters alone."""
 
     @property
     def num_negatives(self) -> int:
@@ -59,7 +65,19 @@ class Workload:
     def empty(self, server: ServerState) -> Contribution:
         """The contribution of no clients."""
         per_row = self.config.item_aggregation == "row_mean"
-        return Contribution.zeros(server.items, server.dense, row_weight=per_row, fraction_bits=self.fraction_bits)
+        return Contribution.zeros(
+            server.items,
+            server.dense,
+            row_weight=per_row,
+            fraction_bits=self.fraction_bits,
+            term=server.term if self.term is not None else None,
+            groups=() if self.term is None else self.term.groups,
+        )
+
+    @property
+    def user_rate(self) -> float:
+        """Step size of the private rows: 0 while they are frozen."""
+        return 0.0 if self.frozen else self.config.user_learning_rate
 
     def count(self, contribution: Contribution, server: ServerState, counts: Tensor, rows: Tensor) -> None:
         """Add a block's clients, interactions, weights and bytes to a contribution.
@@ -78,6 +96,10 @@ class Workload:
         contribution.weight += interactions if self.config.client_weighting == "interactions" else len(counts)
         contribution.bytes_up += int(self.transport.upload_bytes(rows, width, n_dense, size).sum())
         contribution.bytes_down += int(self.transport.download_bytes(rows, width, n_dense, size).sum())
+        if self.term is not None:
+            up, down = term_bytes(self.term, size)
+            contribution.bytes_up += up * len(counts)
+            contribution.bytes_down += down * len(counts)
 
     def weights(self, counts: Tensor, dtype: torch.dtype) -> Tensor:
         """Weight of each client in the mean, shape (C,)."""

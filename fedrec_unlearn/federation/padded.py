@@ -17,6 +17,7 @@ from fedrec_unlearn.federation.engine import Workload, snap
 from fedrec_unlearn.federation.local_data import LocalData
 from fedrec_unlearn.federation.slopes import add_row_weight, slopes
 from fedrec_unlearn.federation.state import RunState
+from fedrec_unlearn.federation.term_copies import TermCopies
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,14 @@ class BlockResult:
     """(C,): mean loss before training."""
 
 
-def train_copies(work: Workload, state: RunState, local: LocalData) -> BlockResult:
+def train_copies(work: Workload, state: RunState, local: LocalData, term: TermCopies | None = None) -> BlockResult:
     """Local training of a block on client-specific copies; changes nothing.
 
     Args:
         work: what to do.
         state: where the clients start from.
         local: the block's items.
+        term: the block's side of the workload's term, if it has one; its copies move.
     """
     config, dtype = work.config, state.server.items.dtype
     block = PaddedBlock.of(local)
@@ -131,7 +133,9 @@ def train_copies(work: Workload, state: RunState, local: LocalData) -> BlockResu
                     else torch.addcmul(gradient, share, value, value=config.l2)
                     for gradient, value in zip_longest(others, items.values())
                 ]
-            row.sub_(grad_row, alpha=config.user_learning_rate)
+            if term is not None:
+                grad_row = grad_row + term.step(row, epoch)
+            row.sub_(grad_row, alpha=work.user_rate)
             for value, gradient in zip((*items.values(), *dense.values()), others, strict=True):
                 if gradient is not None:
                     value.sub_(gradient, alpha=config.client_learning_rate)
@@ -143,9 +147,11 @@ def train_copies(work: Workload, state: RunState, local: LocalData) -> BlockResu
     return BlockResult(block, row, delta, moved, first_loss)
 
 
-def train_block(work: Workload, state: RunState, local: LocalData, contribution: Contribution) -> None:
+def train_block(
+    work: Workload, state: RunState, local: LocalData, contribution: Contribution, term: TermCopies | None = None
+) -> None:
     """Train a block on copies, add its sum to a contribution and keep the new private rows."""
-    result = train_copies(work, state, local)
+    result = train_copies(work, state, local, term)
     counts = local.counts
     weights = work.weights(counts, state.server.items.dtype)
     bits = work.fraction_bits
@@ -162,4 +168,6 @@ def train_block(work: Workload, state: RunState, local: LocalData, contribution:
     losses = result.loss * counts
     contribution.loss += float(losses.sum()) if bits is None else int(quantise(losses, bits).sum())
     work.count(contribution, state.server, counts, counts + local.pools)
+    if term is not None:
+        term.add_to(contribution)
     state.private.index_copy_(0, local.users, snap(result.private, bits))

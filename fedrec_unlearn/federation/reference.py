@@ -11,6 +11,8 @@ from torch import Tensor
 from fedrec_unlearn.federation.contribution import ClientUpdate, Contribution, quantise
 from fedrec_unlearn.federation.engine import IntArray, Workload, snap
 from fedrec_unlearn.federation.state import RunState
+from fedrec_unlearn.federation.term_copies import TermCopies
+from fedrec_unlearn.federation.term_messages import TERM_BITS, TermSumsOfRound
 
 
 class ReferenceEngine:
@@ -18,6 +20,7 @@ class ReferenceEngine:
 
     Guarantee: what crosses from a client to the server is the message `Transport.encode` returns. It holds item
     rows, dense parameters and the client's weight; the private row, the interactions and the attributes stay.
+    A term's update goes as two additive shares to two servers, of which neither learns more than the round's sum.
     Item rows of a client still depend on them: see the transport for what it reveals. One thing is added up beside
     the messages: the loss, which the simulation records and the server does not use.
     """
@@ -29,20 +32,26 @@ class ReferenceEngine:
         """See `Engine.train_clients`."""
         work = self.workload
         contribution = work.empty(state.server)
-        new_rows = {}
+        sums = None if work.term is None else TermSumsOfRound(work.term, state.server, round_number)
+        new_rows: dict[int, Tensor] = {}
         for user in users.tolist():
-            update, new_rows[user], loss, counts = self.train_one(state, user, round_number)
+            term = self._term(state, user, round_number)
+            update, new_rows[user], loss, counts = self.train_one(state, user, round_number, term)
             message = work.transport.encode(update, round_number)
             received = work.transport.decode(message, round_number, contribution.items, contribution.dense)
             contribution.add_update(received.to(state.private.device))
+            if term is not None and sums is not None:
+                sums.add(term, contribution)
             work.count(contribution, state.server, counts, torch.tensor([len(update.item_ids)], device=counts.device))
             contribution.loss += loss
+        if sums is not None:
+            sums.close(contribution)
         for user, row in new_rows.items():
             state.private[user] = row
         return contribution
 
     def train_one(
-        self, state: RunState, user: int, round_number: int
+        self, state: RunState, user: int, round_number: int, term: TermCopies | None = None
     ) -> tuple[ClientUpdate, Tensor, float | int, Tensor]:
         """Local training of one client.
 
@@ -73,7 +82,10 @@ class ReferenceEngine:
             if k:
                 penalty = penalty + items[n:].square().sum() / k
             gradients = torch.autograd.grad(loss + 0.5 * config.l2 * penalty, leaves, allow_unused=True)
-            rates = [config.user_learning_rate] + [config.client_learning_rate] * (len(leaves) - 1)
+            if term is not None:
+                extra = term.step(row.detach().unsqueeze(0), epoch)[0]
+                gradients = (gradients[0] + extra, *gradients[1:])
+            rates = [work.user_rate] + [config.client_learning_rate] * (len(leaves) - 1)
             moved = [
                 leaf.detach() if gradient is None else leaf.detach() - rate * gradient
                 for leaf, gradient, rate in zip(leaves, gradients, rates, strict=True)
@@ -96,6 +108,14 @@ class ReferenceEngine:
         if bits is not None:
             total = int(quantise(torch.tensor(n * first_loss, dtype=torch.float64), bits))
         return update, snap(row, bits), total, local.counts
+
+    def _term(self, state: RunState, user: int, round_number: int) -> TermCopies | None:
+        work = self.workload
+        if work.term is None:
+            return None
+        users = torch.tensor([user], device=state.private.device)
+        bits = TERM_BITS if work.fraction_bits is None else work.fraction_bits  # a copy of its own in either mode
+        return TermCopies(work.term, state.server, users, round_number, work.config.local_epochs, bits)
 
     def _partner(self, n: int, k: int, epoch: int, device: torch.device) -> Tensor:
         """Negative of each comparison, int64 (r, n): positive j meets (j + r·n + epoch) mod k."""

@@ -12,9 +12,12 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedrec_unlearn.errors import RunError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space",
@@ -111,6 +114,9 @@ class RunFolder:
         self.events = path / "events.jsonl"
         self.latest = path / "latest.safetensors"
         self.best = path / "best.safetensors"
+        self.before = path / "before.safetensors"
+        self.trained = path / "trained.safetensors"
+        self.snapshots = path / "snapshots"
         self.metrics = path / "metrics.json"
         self.attack = path / "attack.json"
 
@@ -202,12 +208,59 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
-        for file in (self.config, self.run, self.events, self.latest, self.best, self.metrics, self.attack):
-            for left in self.path.glob(f".{file.name}.*{_TEMPORARY}"):
-                try:
-                    left.unlink(missing_ok=True)
-                except OSError as error:
-                    raise write_error(left, error) from error
+        states = (self.latest, self.best, self.before, self.trained)
+        left = [
+            unfinished
+            for file in (self.config, self.run, self.events, *states, self.metrics, self.attack)
+            for unfinished in self.path.glob(f".{file.name}.*{_TEMPORARY}")
+        ]
+        left += self.snapshots.glob(f".*{_TEMPORARY}")
+        for unfinished in left:
+            try:
+                unfinished.unlink(missing_ok=True)
+            except OSError as error:
+                raise write_error(unfinished, error) from error
+
+    def add_snapshot(self, round_number: int, private: Tensor) -> None:
+        """Keep the private rows of a round.
+
+        Args:
+            round_number: rounds done.
+            private: (n_users, width).
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        from safetensors.torch import save
+
+        try:
+            self.snapshots.mkdir(exist_ok=True)
+        except OSError as error:
+            raise write_error(self.snapshots, error) from error
+        write_atomic(self._snapshot(round_number), save({"private": private.cpu().contiguous()}))
+
+    def snapshot_rounds(self, up_to: int) -> list[int]:
+        """Rounds with a snapshot, ascending, none above `up_to`."""
+        names = [path.stem.removeprefix("round-") for path in self.snapshots.glob("round-*.safetensors")]
+        return sorted(number for number in map(int, filter(str.isdigit, names)) if number <= up_to)
+
+    def read_snapshot(self, round_number: int) -> Tensor:
+        """Private rows of a round, (n_users, width).
+
+        Raises:
+            RunError: missing or damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        path = self._snapshot(round_number)
+        try:
+            return load_file(str(path))["private"]
+        except (SafetensorError, OSError, KeyError) as error:
+            raise RunError(f"{path} cannot be read ({error}); train again") from error
+
+    def _snapshot(self, round_number: int) -> Path:
+        return self.snapshots / f"round-{round_number:06d}.safetensors"
 
     def update_run(self, **fields: Any) -> None:
         """Change fields of run.json."""

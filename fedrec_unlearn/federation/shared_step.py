@@ -18,6 +18,7 @@ from fedrec_unlearn.federation.kernels import row_dots, scatter_rows, weighted_r
 from fedrec_unlearn.federation.local_data import LocalData
 from fedrec_unlearn.federation.slopes import add_row_weight, segment_sums, slopes
 from fedrec_unlearn.federation.state import RunState
+from fedrec_unlearn.federation.term_copies import TermCopies
 
 _CPU_CHUNK_NUMBERS = 1 << 18
 """Numbers of one hidden layer computed at once on a CPU: 1 MiB of float32."""
@@ -53,8 +54,14 @@ class SharedStep:
         else:
             self.chunk = 1 << 62
 
-    def train_block(self, local: LocalData, contribution: Contribution) -> None:
-        """Train one block; the contribution gets all but the item rows' sum."""
+    def train_block(self, local: LocalData, contribution: Contribution, term: TermCopies | None = None) -> None:
+        """Train one block; the contribution gets all but the item rows' sum.
+
+        Args:
+            local: the block's items.
+            contribution: changed in place.
+            term: the block's side of the workload's term, if it has one.
+        """
         work, config = self.work, self.work.config
         ends = (len(local.pos_items), len(local.pos_items) + len(local.neg_items))
         ptrs = (local.pos_ptr, local.neg_ptr)
@@ -107,7 +114,11 @@ class SharedStep:
         contribution.loss += float((loss * counts).sum())
         work.count(contribution, self.state.server, counts, counts + local.pools)
         start = row.detach()
-        moved = start - config.user_learning_rate * (grad_row / weights.unsqueeze(1) + config.l2 * start)
+        gradient = grad_row / weights.unsqueeze(1) + config.l2 * start
+        if term is not None:
+            gradient += term.step(start, 0)
+            term.add_to(contribution)
+        moved = start - work.user_rate * gradient
         self.state.private.index_copy_(0, local.users, moved)
 
     def finish(self, contribution: Contribution) -> None:

@@ -28,11 +28,34 @@ class ServerState:
     steps: int = 0
     """Optimiser steps so far (Adam's bias correction)."""
     moments: dict[str, Tensor] = field(default_factory=dict)
-    """Adam: `first.<name>` and `second.<name>` for `items` and each dense parameter; empty for SGD."""
+    """Adam: `first.<name>` and `second.<name>` for each tensor of `parameters`; empty for SGD."""
+    term: dict[str, Tensor] = field(default_factory=dict)
+    """Shared parameters of a term beside the recommender (adversaries); empty without one."""
+    term_steps: int = 0
+    """Optimiser steps of the term's parameters so far."""
 
     def parameters(self) -> dict[str, Tensor]:
         """All tensors the server's optimiser moves, by name."""
-        return {"items": self.items, **{f"dense.{name}": value for name, value in self.dense.items()}}
+        return {
+            "items": self.items,
+            **{f"dense.{name}": value for name, value in self.dense.items()},
+            **{f"term.{name}": value for name, value in self.term.items()},
+        }
+
+    def add_term(self, term: Mapping[str, Tensor], config: FederationConfig) -> None:
+        """Start training a term's shared parameters, instead of those there were.
+
+        Args:
+            term: their initial values by name, any float type.
+            config: optimiser.
+        """
+        self.moments = {name: value for name, value in self.moments.items() if ".term." not in name}
+        self.term = {name: value.to(self.items) for name, value in term.items()}
+        self.term_steps = 0
+        if config.server_optimizer == "adam":
+            for name, value in self.term.items():
+                self.moments[f"first.term.{name}"] = torch.zeros_like(value)
+                self.moments[f"second.term.{name}"] = torch.zeros_like(value)
 
 
 @dataclass
@@ -76,16 +99,21 @@ def initial_state(model: Recommender, config: Config, device: torch.device, rati
 
 
 def mean_update(contribution: Contribution, aggregation: str) -> dict[str, Tensor]:
-    """Mean of the clients' updates by parameter name (`items`, `dense.<name>`), float.
+    """Mean of the clients' updates by parameter name (`items`, `dense.<name>`, `term.<name>`), float.
 
     Args:
         contribution: the round's sum.
         aggregation: `mean` divides item rows by the weight of all clients, `row_mean` by the weight of those
-            that touched the row; dense parameters are always divided by the weight of all.
+            that touched the row; dense parameters are always divided by the weight of all. A term's parameters
+            are divided by the clients that trained their group, and left out where there is none.
     """
     dtype = contribution.items.dtype if contribution.fraction_bits is None else torch.float64
     factor = contribution.scale / contribution.weight
     updates = {f"dense.{name}": value.to(dtype) * factor for name, value in contribution.dense.items()}
+    for name, value in contribution.term.items():
+        sums = contribution.term_sums[name.split(".", 1)[0]]
+        if sums.weight > 0:
+            updates[f"term.{name}"] = value.to(dtype) * (contribution.scale / sums.weight)
     if aggregation == "row_mean":
         assert contribution.row_weight is not None
         row = contribution.scale / contribution.row_weight.clamp(min=torch.finfo(torch.float64).tiny)
@@ -96,13 +124,16 @@ def mean_update(contribution: Contribution, aggregation: str) -> dict[str, Tenso
     return updates
 
 
-def apply_contribution(state: ServerState, contribution: Contribution, config: FederationConfig) -> None:
+def apply_contribution(
+    state: ServerState, contribution: Contribution, config: FederationConfig, term_learning_rate: float = 0.0
+) -> None:
     """One server step in place: the clients' mean update is the (pseudo-)gradient.
 
     Args:
         state: changed in place.
         contribution: sum over the round's clients; one of no clients leaves the parameters as they are.
         config: optimiser, step size and aggregation.
+        term_learning_rate: step size for a term's parameters.
 
     Raises:
         RunError: the update is not finite.
@@ -121,9 +152,14 @@ def apply_contribution(state: ServerState, contribution: Contribution, config: F
                 "federation.user_learning_rate, federation.client_learning_rate or federation.server_learning_rate"
             )
     state.steps += 1
-    step_size = config.server_learning_rate
+    state.term_steps += bool(contribution.term)
     for name, parameter in state.parameters().items():
+        if name not in updates:
+            continue
         update = updates[name]
+        of_term = name.startswith("term.")
+        step_size = term_learning_rate if of_term else config.server_learning_rate
+        steps = state.term_steps if of_term else state.steps
         if config.server_optimizer == "sgd":
             parameter.sub_(update, alpha=step_size)
             continue
@@ -131,8 +167,8 @@ def apply_contribution(state: ServerState, contribution: Contribution, config: F
         first, second = state.moments[f"first.{name}"], state.moments[f"second.{name}"]
         first.mul_(beta1).add_(update, alpha=1.0 - beta1)
         second.mul_(beta2).addcmul_(update, update, value=1.0 - beta2)
-        root = (second / (1.0 - beta2**state.steps)).sqrt_().add_(config.adam_epsilon)
-        parameter.addcdiv_(first, root, value=-step_size / (1.0 - beta1**state.steps))
+        root = (second / (1.0 - beta2**steps)).sqrt_().add_(config.adam_epsilon)
+        parameter.addcdiv_(first, root, value=-step_size / (1.0 - beta1**steps))
 
 
 def number_bytes(dense: Mapping[str, Tensor], items: Tensor, fraction_bits: int | None) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import Any
 from fedrec_unlearn.config import Config
 from fedrec_unlearn.federation.checkpoint import Standing, save_state
 from fedrec_unlearn.federation.cohort import Cohorts
+from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.engine import Workload, make_engine
 from fedrec_unlearn.federation.evaluation import Evaluator
 from fedrec_unlearn.federation.run_folder import RunFolder
@@ -87,7 +88,8 @@ def train_rounds(
                 started = time.perf_counter()
                 number = server.rounds_done
                 contribution = engine.train_clients(state, cohorts.of(number), number)
-                apply_contribution(server, contribution, options)
+                rate = 0.0 if work.term is None else work.term.server_learning_rate
+                apply_contribution(server, contribution, options, rate)
                 seconds = time.perf_counter() - started
                 fields: dict[str, float | str] = {"loss": contribution.mean_loss}
                 folder.append_event(
@@ -100,12 +102,15 @@ def train_rounds(
                         "seconds": round(seconds, 6),
                         "bytes_up": contribution.bytes_up,
                         "bytes_down": contribution.bytes_down,
+                        **_term_fields(contribution),
                     }
                 )
                 if evaluator.holds("valid") and _due(server.rounds_done, config):
-                    fields |= _evaluate(state, standing, evaluator, folder)
+                    fields |= _evaluate(state, standing, evaluator, folder, config.evaluation.keep == "last")
                 standing.seconds += time.perf_counter() - started
                 progress.advance(server.rounds_done, fields)
+                if options.snapshot_every and server.rounds_done % options.snapshot_every == 0:
+                    folder.add_snapshot(server.rounds_done, state.private)
                 last = server.rounds_done == options.rounds
                 if server.rounds_done % options.checkpoint_every == 0 or last or asked.is_set():
                     _checkpoint(state, standing, folder)
@@ -114,6 +119,19 @@ def train_rounds(
         return False
     finally:
         progress.finish()
+
+
+def _term_fields(contribution: Contribution) -> dict[str, dict[str, dict[str, float]]]:
+    """What a round tells of each adversary: clients that know their class, mean loss, share judged rightly."""
+    adversaries = {
+        group: {
+            "clients": sums.known,
+            "loss": sums.loss * contribution.scale / sums.known if sums.known else float("nan"),
+            "accuracy": sums.correct / sums.known if sums.known else float("nan"),
+        }
+        for group, sums in contribution.term_sums.items()
+    }
+    return {"adversary": adversaries} if adversaries else {}
 
 
 def _checkpoint(state: RunState, standing: Standing, folder: RunFolder) -> None:
@@ -129,15 +147,19 @@ def _due(rounds_done: int, config: Config) -> bool:
 
 def _exhausted(standing: Standing, config: Config) -> bool:
     patience = config.evaluation.patience
+    if config.evaluation.keep == "last":
+        return False
     return patience > 0 and standing.evaluations_without_gain >= patience
 
 
-def _evaluate(state: RunState, standing: Standing, evaluator: Evaluator, folder: RunFolder) -> dict[str, float]:
-    """Judge a state on validation data and keep it if it is the best."""
+def _evaluate(
+    state: RunState, standing: Standing, evaluator: Evaluator, folder: RunFolder, keep_last: bool
+) -> dict[str, float]:
+    """Judge a state on validation data and keep it if it is the best, or in any case."""
     started = time.perf_counter()
     metrics = evaluator.evaluate(state, "valid")
     value = metrics[evaluator.select_by]
-    best = evaluator.better(value, standing.best_value)
+    best = keep_last or evaluator.better(value, standing.best_value)
     if best:
         standing.best_value, standing.best_round = value, state.server.rounds_done
         standing.evaluations_without_gain = 0

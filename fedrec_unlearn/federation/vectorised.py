@@ -14,6 +14,7 @@ from fedrec_unlearn.federation.engine import IntArray, Workload
 from fedrec_unlearn.federation.local_data import LocalData
 from fedrec_unlearn.federation.shared_step import SharedStep
 from fedrec_unlearn.federation.state import RunState
+from fedrec_unlearn.federation.term_copies import TermCopies
 
 _CPU_BLOCK_MIB = 32.0
 """Default budget on a CPU: large enough that the work in a block outweighs starting it."""
@@ -43,7 +44,7 @@ class VectorisedEngine:
         if work.model.bilinear is not None and not work.config.ring:
             decay = torch.zeros(len(state.server.items), dtype=state.server.items.dtype, device=state.private.device)
             for local in self._ragged_blocks(users, entries, round_number):
-                bilinear.train_block(work, state, local, contribution, decay)
+                bilinear.train_block(work, state, local, contribution, decay, self._term(state, local, round_number))
             if work.config.l2:
                 contribution.items.addcmul_(decay.unsqueeze(1), state.server.items)
         elif work.config.local_epochs == 1 and not work.config.ring:
@@ -54,11 +55,11 @@ class VectorisedEngine:
                 touched = torch.unique(torch.cat([torch.cat([b.pos_items, b.neg_items]) for b in again]))
             shared = SharedStep(work, state, touched)
             for local in blocks:
-                shared.train_block(local, contribution)
+                shared.train_block(local, contribution, self._term(state, local, round_number))
             shared.finish(contribution)
         else:
             for local in self._padded_blocks(users, entries, round_number):
-                padded.train_block(work, state, local, contribution)
+                padded.train_block(work, state, local, contribution, self._term(state, local, round_number))
         return contribution
 
     def observe(
@@ -70,7 +71,14 @@ class VectorisedEngine:
             the block's items and its clients' updates. Clients come in order of size, not of `users`.
         """
         for local in self._padded_blocks(users, self._entries(users), round_number):
-            yield local, padded.train_copies(self.workload, state, local)
+            term = self._term(state, local, round_number)
+            yield local, padded.train_copies(self.workload, state, local, term)
+
+    def _term(self, state: RunState, local: LocalData, round_number: int) -> TermCopies | None:
+        work = self.workload
+        if work.term is None:
+            return None
+        return TermCopies(work.term, state.server, local.users, round_number, work.config.local_epochs, work.fraction_bits)
 
     def _entries(self, users: IntArray) -> IntArray:
         """Item rows each client touches."""

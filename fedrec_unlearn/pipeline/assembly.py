@@ -26,6 +26,7 @@ from fedrec_unlearn.federation.run_folder import RunFolder, read_json
 from fedrec_unlearn.federation.state import RunState
 from fedrec_unlearn.federation.transport import make_transport
 from fedrec_unlearn.models import make_model, make_objective
+from fedrec_unlearn.pipeline.terms import check_not_a_feature, make_term
 
 
 @contextmanager
@@ -60,7 +61,9 @@ class Assembly:
             FedRecError: whatever is wrong with the configuration, the data or the device.
         """
         device = resolve_device(config.device)
-        dataset = load_dataset(config.data, config.attack.attributes)
+        check_not_a_feature(config)
+        asked = dict.fromkeys((*config.attack.attributes, *config.unlearn.attributes))
+        dataset = load_dataset(config.data, tuple(asked))
         split = make_split(dataset, config.split)
         table, fields = item_feature_table(dataset, config.data.item_features)
         model = make_model(config.model, dataset.n_users, dataset.n_items, fields)
@@ -77,6 +80,7 @@ class Assembly:
             seed=config.seed,
             transport=make_transport(config.federation.transport, dataset.n_items),
             features=features,
+            term=make_term(config, dataset, model, device),
         )
         return cls(config, device, dataset, split, workload, evaluator, mean)
 
@@ -110,6 +114,19 @@ class Assembly:
             "item_rows": model.item_layout.shapes(model.n_items),
             "dense": {name: list(shape) for name, shape in model.dense_shapes.items()},
         }
+
+    @property
+    def term_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the shared parameters beside the recommender's: those of adversaries."""
+        return {} if self.workload.term is None else self.workload.term.shapes
+
+    def load(self, path: Path) -> tuple[RunState, Standing]:
+        """A state of this run from one of its files.
+
+        Raises:
+            RunError: missing, damaged, or another run's.
+        """
+        return load_state(path, self.workload.model, self.device, self.term_shapes)
 
     def fingerprint(self) -> str:
         """Hash of what training and evaluation read: tells a resumed run that its data is still the same.
@@ -177,12 +194,18 @@ def reopen(run: Path) -> tuple[RunFolder, Assembly]:
 
 
 def trained_state(folder: RunFolder, assembly: Assembly, part: str = "best") -> tuple[RunState, Standing]:
-    """A run's state: `best` by validation (`latest` before the first evaluation), or `latest`.
+    """A run's state: `best` by validation (`latest` before the first evaluation), `latest`, or `before` unlearning.
 
     Raises:
         RunError: no such part, or the file is missing or damaged.
     """
+    if part == "before":
+        if not folder.before.exists():
+            raise RunError(
+                f"{folder.path} has no state before unlearning: it was not unlearned, or unlearned while it trained; "
+                "compare it with a run without unlearning"
+            )
+        return load_state(folder.before, assembly.workload.model, assembly.device)
     if part not in ("best", "latest"):
-        raise RunError(f"a run has the parts best and latest, not {part!r}")
-    path = folder.best if part == "best" and folder.best.exists() else folder.latest
-    return load_state(path, assembly.workload.model, assembly.device)
+        raise RunError(f"a run has the parts best, latest and before, not {part!r}")
+    return assembly.load(folder.best if part == "best" and folder.best.exists() else folder.latest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,36 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedrec_unlearn.attacks import infer_attribute, update_support, update_values
+from fedrec_unlearn.attacks import (
+    AttackResult,
+    decoded_support,
+    direction_features,
+    infer_attribute,
+    trajectory_features,
+    update_support,
+    update_values,
+)
 from fedrec_unlearn.config import AttackConfig
 from fedrec_unlearn.config_file import load_config
-from fedrec_unlearn.data import load_dataset
+from fedrec_unlearn.data import Attribute, load_dataset
 from fedrec_unlearn.errors import AttackError, DataError
 from fedrec_unlearn.federation.run_folder import RunFolder, write_json
 from fedrec_unlearn.federation.state import RunState
 from fedrec_unlearn.federation.vectorised import VectorisedEngine
 from fedrec_unlearn.pipeline.assembly import Assembly, reopen, torch_threads, trained_state
+from fedrec_unlearn.pipeline.selection import selection_users
 from fedrec_unlearn.progress import Progress, SilentProgress
 
 
-def attack(run: Path, config: AttackConfig | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
+def attack(
+    run: Path, config: AttackConfig | None = None, *, before: bool = False, progress: Progress | None = None
+) -> dict[str, Any]:
     """Infer user attributes from a trained run and write attack.json.
 
     Args:
         run: a run folder with a checkpoint (finished or not).
         config: which attributes, attackers and surfaces; unset: the run's own.
+        before: attack the state before unlearning as well.
         progress: told after each fold.
 
     Returns:
@@ -56,28 +68,13 @@ def attack(run: Path, config: AttackConfig | None = None, *, progress: Progress 
                 raise AttackError(f"attack.attributes: {error}") from error
         if not names:
             raise AttackError(f"{run_config.data.name!r} has no user attributes, so there is nothing to infer")
+        attributes = [known[name] for name in names]
         state, _ = trained_state(folder, assembly)
-        results = []
-        for surface, features, users in _surfaces(options.surfaces, state, assembly):
-            for name in names:
-                attribute = known[name]
-                progress.start(f"attack on {name} from {surface}", 0, "fold")
-                try:
-                    results += infer_attribute(
-                        features,
-                        attribute.labels[users],
-                        attribute=name,
-                        classes=attribute.classes,
-                        surface=surface,
-                        attackers=options.attackers,
-                        folds=options.folds,
-                        inner_folds=options.inner_folds,
-                        seeds=options.seeds,
-                        jobs=options.jobs,
-                        progress=lambda done, total, attacker: progress.advance(done, {"attacker": attacker}),
-                    )
-                finally:
-                    progress.finish()
+        results = _attack_state(options, attributes, state, assembly, folder, progress, "")
+        results_before = None
+        if before:
+            earlier, _ = trained_state(folder, assembly, "before")
+            results_before = _attack_state(options, attributes, earlier, assembly, folder, progress, " before unlearning")
     content = {
         "format": 1,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -86,24 +83,93 @@ def attack(run: Path, config: AttackConfig | None = None, *, progress: Progress 
         "config": asdict(options),
         "results": [result.to_json() for result in results],
     }
+    if results_before is not None:
+        content["before"] = [result.to_json() for result in results_before]
     write_json(folder.attack, content)
     return content
 
 
-def _surfaces(names: tuple[str, ...], state: RunState, assembly: Assembly) -> Iterator[tuple[str, Any, Any]]:
+def _attack_state(
+    options: AttackConfig,
+    attributes: Sequence[Attribute],
+    state: RunState,
+    assembly: Assembly,
+    folder: RunFolder,
+    progress: Progress,
+    when: str,
+) -> list[AttackResult]:
+    results = []
+    audited = np.ones(assembly.dataset.n_users, dtype=np.bool_)
+    if options.users == "audit":
+        audited = ~selection_users(
+            assembly.dataset.n_users, assembly.config.unlearn.selection_share, assembly.config.split.seed
+        )
+    for surface, features, users in _surfaces(options.surfaces, state, assembly, folder):
+        kept = audited[users]
+        for attribute in attributes:
+            progress.start(f"attack on {attribute.name} from {surface}{when}", 0, "fold")
+            try:
+                results += infer_attribute(
+                    features[kept],
+                    attribute.labels[users[kept]],
+                    attribute=attribute.name,
+                    classes=attribute.classes,
+                    surface=surface,
+                    attackers=options.attackers,
+                    folds=options.folds,
+                    inner_folds=options.inner_folds,
+                    seeds=options.seeds,
+                    jobs=options.jobs,
+                    progress=lambda done, total, attacker: progress.advance(done, {"attacker": attacker}),
+                )
+            finally:
+                progress.finish()
+    return results
+
+
+def _surfaces(
+    names: tuple[str, ...], state: RunState, assembly: Assembly, folder: RunFolder
+) -> Iterator[tuple[str, Any, Any]]:
     """Name, features and user ids of each surface; users that never take part show nothing on the wire."""
     model = assembly.workload.model
     trained = assembly.workload.eligible()
+    if "trajectory" in names or "directions" in names:
+        rows = _snapshots(state, assembly, folder)[:, trained]
+        if "trajectory" in names:
+            yield "trajectory", trajectory_features(rows), trained
+        if "directions" in names:
+            yield "directions", direction_features(rows), trained
     if "user_embedding" in names:
         rows = model.user_representation(state.private).cpu().to(torch.float64).numpy()
         yield "user_embedding", rows[trained], trained
-    if "update_support" not in names and "update_values" not in names:
+    if not {"update_support", "update_values", "decoded_support"} & set(names):
         return
     users, indptr, items, values = observe_round(state, assembly, with_values="update_values" in names)
     if "update_support" in names:
         yield "update_support", update_support(indptr, items, model.n_items), users
+    if "decoded_support" in names:
+        yield "decoded_support", decoded_support(indptr, items, model.n_items, assembly.workload.num_negatives), users
     if values is not None:
         yield "update_values", update_values(indptr, items, values), users
+
+
+SNAPSHOTS = 5
+"""Private rows an attacker on a user's trajectory has seen."""
+
+
+def _snapshots(state: RunState, assembly: Assembly, folder: RunFolder) -> np.ndarray[Any, Any]:
+    """What an attacker saw of each user at five moments, the last being the state attacked: (5, n_users, width)."""
+    rounds = [r for r in folder.snapshot_rounds(state.server.rounds_done) if r != state.server.rounds_done]
+    if len(rounds) < SNAPSHOTS - 1:
+        raise AttackError(
+            f"attack.surfaces: trajectory and directions need {SNAPSHOTS - 1} snapshots before the state attacked; "
+            f"{folder.path} has {len(rounds)}: train with federation.snapshot_every, for example "
+            f"{max(1, state.server.rounds_done // SNAPSHOTS)}"
+        )
+    chosen = [rounds[k] for k in np.linspace(0, len(rounds) - 1, SNAPSHOTS - 1).round().astype(int)]
+    model = assembly.workload.model
+    rows = [folder.read_snapshot(number).to(state.private) for number in chosen] + [state.private]
+    return np.stack([model.user_representation(private).cpu().double().numpy() for private in rows])
 
 
 def observe_round(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from fedrec_unlearn.pipeline.assembly import reopen, trained_state
 from fedrec_unlearn.pipeline.audit import attack
 from fedrec_unlearn.pipeline.training import train
 from fedrec_unlearn.progress import Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from fedrec_unlearn.report import Users
 
 
 @dataclass(frozen=True)
@@ -51,26 +54,29 @@ def report(runs: Sequence[Path], output: Path | None = None) -> Path:
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
         raise DependencyError(f"reports need {' and '.join(missing)}: pip install 'fedrec-unlearn[report]'")
-    from fedrec_unlearn.report import Users, read_run, write_report
+    from fedrec_unlearn.report import read_run, write_report
 
     if not runs:
         raise RunError("a report needs at least one run folder")
     records = []
     for run in runs:
         read_json(RunFolder(Path(run)).run)
-        users = None
-        if RunFolder(Path(run)).latest.exists():
-            table = _users_table(Path(run), "best")
-            attributes = {
-                name: (tuple(classes.tolist()), table[f"attribute_{name}"])
-                for name, classes in (
-                    (n.removeprefix("classes_"), v) for n, v in table.items() if n.startswith("classes_")
-                )
-            }
-            users = Users(table["user_ids"], table["representation"], attributes)
-        records.append(read_run(Path(run), users))
+        folder = RunFolder(Path(run))
+        users = _users(folder, "best") if folder.latest.exists() else None
+        earlier = _users(folder, "before") if folder.before.exists() else None
+        records.append(read_run(folder.path, users, earlier))
     target = output or (Path(runs[0]) if len(runs) == 1 else Path("report"))
     return write_report(records, Path(target))[0]
+
+
+def _users(folder: RunFolder, part: str) -> Users:
+    """What a report shows of the users in a state of a run."""
+    from fedrec_unlearn.report import Users
+
+    table = _users_table(folder.path, part)
+    names = [name.removeprefix("classes_") for name in table if name.startswith("classes_")]
+    attributes = {name: (tuple(table[f"classes_{name}"].tolist()), table[f"attribute_{name}"]) for name in names}
+    return Users(table["user_ids"], table["representation"], attributes)
 
 
 def export(run: Path, output: Path, *, part: str = "best") -> Path:
@@ -80,7 +86,7 @@ def export(run: Path, output: Path, *, part: str = "best") -> Path:
         run: a run folder.
         output: an .npz file with `user_ids` (n,), `representation` float32 (n, width), and for each attribute
             `attribute_<name>` int64 (n,), -1 where unknown, and `classes_<name>`. No pickled objects.
-        part: `best` (by validation) or `latest`.
+        part: `best` (by validation; after unlearning, where it comes afterwards), `latest`, or `before` unlearning.
 
     Raises:
         RunError: not a run folder, or the file cannot be written.
@@ -128,8 +134,28 @@ def run(config: Config, *, progress: Progress | None = None) -> RunResult:
     described = read_json(RunFolder(folder).run)
     found = None
     if described["data"]["attributes"]:
-        found = attack(folder, config.attack, progress=progress)
+        found = attack(folder, config.attack, before=RunFolder(folder).before.exists(), progress=progress)
     else:
         progress.message(f"{config.data.name} has no user attributes; the attack is left out")
     page = report([folder])
     return RunResult(folder, page, read_json(RunFolder(folder).metrics), found)
+
+
+def sweep_page(content: dict[str, Any], output: Path) -> Path:
+    """Write the page of a sweep beside its sweep.json.
+
+    Args:
+        content: what `sweep` returned.
+        output: its folder.
+
+    Returns:
+        The page; sweep.json where the `report` extra is not installed.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    if any(find_spec(name) is None for name in ("jinja2", "matplotlib")):
+        return output / "sweep.json"
+    from fedrec_unlearn.report import write_sweep
+
+    return write_sweep(content, output)[0]

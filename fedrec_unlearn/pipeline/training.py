@@ -6,6 +6,7 @@ import datetime
 import platform
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ import fedrec_unlearn
 from fedrec_unlearn.config import Config
 from fedrec_unlearn.config_file import dump_config, load_config
 from fedrec_unlearn.errors import FedRecError, RunError
-from fedrec_unlearn.federation.checkpoint import Standing, load_state, save_state
+from fedrec_unlearn.federation.checkpoint import Standing, save_state
 from fedrec_unlearn.federation.cohort import Cohorts
 from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_atomic, write_json
 from fedrec_unlearn.federation.state import RunState, initial_state
 from fedrec_unlearn.federation.training import train_rounds
 from fedrec_unlearn.pipeline.assembly import Assembly, reopen, torch_threads, trained_state
+from fedrec_unlearn.pipeline.terms import attributes_to_unlearn
 from fedrec_unlearn.progress import Interrupted, Progress, SilentProgress
 
 
@@ -41,23 +43,36 @@ def train(config: Config, *, progress: Progress | None = None) -> Path:
     """
     progress = progress or SilentProgress()
     with torch_threads(config):
+        chosen = config.unlearn.adversarial and config.unlearn.epsilon == 0
+        if chosen:
+            from fedrec_unlearn.pipeline.selection import choose_epsilon
+
+            trials = Path(f"{config.output or f'runs/{config.data.name}-{config.unlearn.method}'}-sweep")
+            config = replace(config, unlearn=choose_epsilon(config, trials, None, progress))
         assembly = Assembly.of(config)
         work = assembly.workload
+        if config.unlearn.attributes and not config.unlearn.adversarial:
+            attributes_to_unlearn(config, assembly.dataset)  # what cannot be unlearned is told before training
         Cohorts(work.eligible(), config.federation, config.seed)
         assembly.evaluator.prepare()
         state = initial_state(work.model, config, assembly.device, assembly.rating_mean)
+        if work.term is not None:
+            state.server.add_term(work.term.initial(config.seed), config.federation)
         stem = f"{config.data.name}-{config.model.name}"
         folder = RunFolder.create(Path(config.output)) if config.output else RunFolder.next_in(Path("runs"), stem)
         write_atomic(folder.config, dump_config(config).encode())
         standing = Standing()
         save_state(folder.latest, state, standing)
-        write_json(folder.run, _describe(folder, assembly))  # last: from here on the run can be resumed
-        progress.message(_opening(assembly))
+        described = describe(folder, assembly)
+        if chosen:
+            described["unlearn"]["chosen"] = True
+        write_json(folder.run, described)  # last: from here on the run can be resumed
+        progress.message(opening(assembly))
         if not assembly.evaluator.holds("valid"):
             progress.message(
                 "no validation items: training does not stop early, and the last round is kept as the best one"
             )
-        return _go_on(folder, assembly, state, standing, progress)
+        return go_on(folder, assembly, state, standing, progress)
 
 
 def resume(run: Path, *, progress: Progress | None = None) -> Path:
@@ -77,13 +92,13 @@ def resume(run: Path, *, progress: Progress | None = None) -> Path:
         raise RunError(f"{folder.path} is finished; start a new run, or attack and report this one")
     with torch_threads(load_config(folder.config)):
         folder, assembly = reopen(run)
-        state, standing = load_state(folder.latest, assembly.workload.model, assembly.device)
+        state, standing = assembly.load(folder.latest)
         _need_same_optimizer(folder, assembly, state)
         folder.sweep()
         folder.cut_events(standing.events_size)
         folder.update_run(status="running")
         progress.message(f"resuming {folder.path} after round {state.server.rounds_done}")
-        return _go_on(folder, assembly, state, standing, progress)
+        return go_on(folder, assembly, state, standing, progress)
 
 
 def _need_same_optimizer(folder: RunFolder, assembly: Assembly, state: RunState) -> None:
@@ -96,12 +111,21 @@ def _need_same_optimizer(folder: RunFolder, assembly: Assembly, state: RunState)
         )
 
 
-def _go_on(folder: RunFolder, assembly: Assembly, state: RunState, standing: Standing, progress: Progress) -> Path:
+def _trains(folder: RunFolder, assembly: Assembly) -> bool:
+    """Whether the run has rounds of its own: not when it only changes the rows of another run."""
+    started_from = (read_json(folder.run).get("unlearn") or {}).get("source")
+    return started_from is None or assembly.config.unlearn.adversarial
+
+
+def go_on(folder: RunFolder, assembly: Assembly, state: RunState, standing: Standing, progress: Progress) -> Path:
+    """Train from wherever a run stands to its end, and write its results."""
     try:
-        stopped = train_rounds(
-            assembly.workload, state, standing, assembly.config, assembly.evaluator, folder, progress
-        )
-        _finish(folder, assembly, state, standing, stopped)
+        stopped = False
+        if _trains(folder, assembly):
+            stopped = train_rounds(
+                assembly.workload, state, standing, assembly.config, assembly.evaluator, folder, progress
+            )
+        _finish(folder, assembly, state, standing, stopped, progress)
     except Interrupted:
         folder.update_run(status="interrupted", rounds_done=state.server.rounds_done)
         raise
@@ -122,11 +146,20 @@ def _mark_failed(folder: RunFolder) -> None:
         return  # the folder itself is the trouble, and that is what the user will be told
 
 
-def _finish(folder: RunFolder, assembly: Assembly, state: RunState, standing: Standing, stopped: bool) -> None:
+def _finish(
+    folder: RunFolder,
+    assembly: Assembly,
+    state: RunState,
+    standing: Standing,
+    stopped: bool,
+    progress: Progress,
+) -> None:
     rounds_done = state.server.rounds_done
     if standing.best_value is None:  # nothing to validate on: the last round is all there is
         save_state(folder.best, state, standing)
         standing.best_round = rounds_done
+    if assembly.config.unlearn.afterwards:
+        _unlearn_afterwards(folder, assembly, standing, progress)
     best, _ = trained_state(folder, assembly)
     evaluator = assembly.evaluator
     metrics: dict[str, Any] = {
@@ -136,6 +169,8 @@ def _finish(folder: RunFolder, assembly: Assembly, state: RunState, standing: St
         "test": evaluator.evaluate(best, "test"),
         "popularity": evaluator.popularity("test"),
     }
+    if folder.before.exists():
+        metrics["before"] = evaluator.evaluate(trained_state(folder, assembly, "before")[0], "test")
     write_json(folder.metrics, metrics)
     folder.update_run(
         status="finished",
@@ -147,7 +182,26 @@ def _finish(folder: RunFolder, assembly: Assembly, state: RunState, standing: St
     )
 
 
-def _describe(folder: RunFolder, assembly: Assembly) -> dict[str, Any]:
+def _unlearn_afterwards(folder: RunFolder, assembly: Assembly, standing: Standing, progress: Progress) -> None:
+    """Apply the method's step after training to the best state; repeating it changes nothing.
+
+    The state it starts from is written first, so that a process killed in between starts from it again.
+    """
+    from fedrec_unlearn.pipeline.unlearning import apply_afterwards, without_term
+
+    if not folder.trained.exists():
+        save_state(folder.trained, trained_state(folder, assembly)[0], standing)
+    state, _ = assembly.load(folder.trained)
+    if not folder.before.exists() and not assembly.config.unlearn.adversarial:
+        save_state(folder.before, without_term(state), standing)
+    changed, told = apply_afterwards(assembly, state, progress)
+    changed.server.term, changed.server.moments = state.server.term, state.server.moments
+    save_state(folder.best, changed, standing)
+    folder.update_run(unlearn={**read_json(folder.run)["unlearn"], **told})
+
+
+def describe(folder: RunFolder, assembly: Assembly) -> dict[str, Any]:
+    """The content of a new run's run.json."""
     return {
         "format": 1,
         "status": "running",
@@ -165,10 +219,33 @@ def _describe(folder: RunFolder, assembly: Assembly) -> dict[str, Any]:
         "peak_memory_mib": None,
         "data": assembly.describe_data(),
         "model": assembly.describe_model(),
+        "unlearn": _describe_unlearning(assembly),
     }
 
 
-def _opening(assembly: Assembly) -> str:
+def _describe_unlearning(assembly: Assembly) -> dict[str, Any] | None:
+    options = assembly.config.unlearn
+    if options.method == "none":
+        return None
+    labels = {name: assembly.dataset.attributes[name].labels for name in options.attributes}
+    return {
+        "method": options.method,
+        "attributes": list(options.attributes),
+        "epsilon": options.epsilon if options.adversarial else None,
+        "chosen": False,
+        "source": None,
+        "secure_sums": options.secure_sums,
+        "seconds": 0.0,
+        "bytes_up": 0,
+        "bytes_down": 0,
+        "known": {name: int((values >= 0).sum()) for name, values in labels.items()},
+        "missing": {name: int((values < 0).sum()) for name, values in labels.items()},
+        "pooled_rows": False,
+    }
+
+
+def opening(assembly: Assembly) -> str:
+    """What is about to be trained, in one line."""
     data, work = assembly.dataset, assembly.workload
     cohort = assembly.config.federation.clients_per_round or len(work.eligible())
     return (

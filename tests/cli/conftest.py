@@ -14,7 +14,7 @@ import pytest
 
 import fedrec_unlearn
 from fedrec_unlearn.cli import main
-from fedrec_unlearn.config import AttackConfig, Config
+from fedrec_unlearn.config import AttackConfig, Config, UnlearnConfig
 from fedrec_unlearn.config_file import dump_config
 from fedrec_unlearn.progress import Progress
 
@@ -53,6 +53,17 @@ ATTACK = {
     "seconds": 41.0,
     "config": {"folds": 5, "inner_folds": 3, "seeds": [0]},
     "results": [attack_result("gender", "logistic", 0.68), attack_result("gender", "knn", 0.61)],
+}
+
+
+SWEEP = {
+    "select_by": "ndcg@10/full",
+    "points": [
+        {"epsilon": 0.0, "valid": 0.3, "worst": {"gender": 0.18}},
+        {"epsilon": 0.1, "valid": 0.29, "worst": {"gender": 0.03}},
+    ],
+    "chosen": 0.1,
+    "reason": "0.1 is read least",
 }
 
 
@@ -106,8 +117,10 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
         recorder.called("resume", run)
         return run
 
-    def attack(run: Path, config: AttackConfig | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
-        recorder.called("attack", run, config)
+    def attack(
+        run: Path, config: AttackConfig | None = None, *, before: bool = False, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        recorder.called("attack", run, config, *(["before"] if before else []))
         (run / "attack.json").write_text(json.dumps(ATTACK), encoding="utf-8")
         return ATTACK
 
@@ -119,12 +132,35 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
         recorder.called("export", run, output, part)
         return output
 
+    def unlearn(
+        run: Path,
+        config: UnlearnConfig,
+        *,
+        output: Path | None = None,
+        seed: int | None = None,
+        progress: Progress | None = None,
+    ) -> Path:
+        recorder.called("unlearn", run, config, output, seed)
+        folder = write_run(output or Path("runs/unlearned"), attacked=False)
+        (folder / "before.safetensors").write_bytes(b"")
+        return folder
+
+    def sweep(
+        config: Config, output: Path, *, source: Path | None = None, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        recorder.called("sweep", config, output, source)
+        return SWEEP
+
+    def sweep_page(content: dict[str, Any], output: Path) -> Path:
+        recorder.called("sweep_page", content, output)
+        return output / "sweep.html"
+
     def run(config: Config, *, progress: Progress | None = None) -> RunResult:
         recorder.called("run", config)
         folder = write_run(Path(config.output or "runs/new"), config)
         return RunResult(folder, folder / "report.html")
 
-    for function in (train, resume, attack, report, export, run):
+    for function in (train, resume, attack, report, export, unlearn, sweep, sweep_page, run):
         setattr(module, function.__name__, function)
     monkeypatch.setitem(sys.modules, "fedrec_unlearn.pipeline", module)
     monkeypatch.setattr(fedrec_unlearn, "pipeline", module, raising=False)

@@ -26,7 +26,7 @@ from fedrec_unlearn.errors import FedRecError
         (["train", "--rounds"], "--rounds/--federation.rounds: expected one argument; see fedrec train --help"),
         (["train", "--rounds", "many"], "federation.rounds: expected an integer, not the text 'many'"),
         (["train", "--rounds", "0"], "federation.rounds: must be at least 1"),
-        (["train", "--model", "svd"], "model.name: expected one of mf, ncf, fm, deepfm, not the text 'svd'"),
+        (["train", "--model", "svd"], "model.name: expected one of mf, ncf, fm, deepfm, pfedrec, not the text 'svd'"),
         (["train", "demo", "--attributes", "gender", "age"], "'age'; lists are written with commas"),
         (["train", "--resume", "runs/a", "--rounds", "5"], "leave out --federation.rounds, or start a new run"),
         (["train", "demo", "--resume", "runs/a"], "leave out demo, or start a new run"),

@@ -73,7 +73,7 @@ def test_ring_mode_exports_float32_too(config: Callable[..., Config], tmp_path: 
     ("output", "options", "problem"),
     [
         ("users.csv", {}, r"users\.csv: give a file name that ends in \.npz"),
-        ("users.npz", {"part": "bset"}, "a run has the parts best and latest, not 'bset'"),
+        ("users.npz", {"part": "bset"}, "a run has the parts best, latest and before, not 'bset'"),
         ("taken/users.npz", {}, "taken"),
     ],
 )
