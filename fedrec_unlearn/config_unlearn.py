@@ -86,10 +86,10 @@ class UnlearnConfig:
     """moments, leace: covariances are pulled this far towards a multiple of the identity."""
     item_rounds: int = 0
     """moments: rounds after the transport in which item rows are trained on and private rows stand still."""
-    matching_steps: int = 200
+    matching_steps: int = 100
     """u2u, d2d: gradient steps on the private rows."""
-    matching_weight: float = 1.0
-    """u2u, d2d: weight of the distance between classes against the term that keeps recommendations."""
+    matching_weight: float = 0.0
+    """u2u, d2d: weight of the distance between classes against the term that keeps recommendations (0: by the method)."""
     dp_epsilon: float = 8.0
     """local_dp: ε of the Gaussian mechanism on a clipped private row."""
     dp_delta: float = 1e-5
@@ -114,9 +114,9 @@ class UnlearnConfig:
         )
         for name in ("hidden_size", "latent_size", "further_rounds", "matching_steps"):
             _need(getattr(self, name) >= 1, f"unlearn.{name}", "must be at least 1")
-        for name in ("trigger_scale", "client_learning_rate", "server_learning_rate", "matching_weight", "dp_epsilon"):
+        for name in ("trigger_scale", "client_learning_rate", "server_learning_rate", "dp_epsilon"):
             _need(getattr(self, name) > 0, f"unlearn.{name}", "must be positive")
-        for name in ("beta_latent", "beta_weight", "item_rounds"):
+        for name in ("beta_latent", "beta_weight", "item_rounds", "matching_weight"):
             _need(getattr(self, name) >= 0, f"unlearn.{name}", "must be 0 or more")
         _need(0 < self.selection_share < 1, "unlearn.selection_share", "must lie in (0, 1)")
         _need(0 <= self.tolerance < 1, "unlearn.tolerance", "must lie in [0, 1)")

@@ -17,6 +17,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.neighbors import NearestNeighbors
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 FloatArray = NDArray[np.float64]
@@ -151,3 +152,48 @@ class BalancedKNeighborsClassifier(ClassifierMixin, BaseEstimator):  # type: ign
         """Class with the largest corrected vote, shape (n,)."""
         named: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(features), axis=1)]
         return named
+
+
+class CappedSVC(SVC):  # type: ignore[misc, unused-ignore]
+    """`SVC` that learns from a sample of the training users where there are many.
+
+    Args:
+        max_rows: users it learns from at most; each class keeps its share up to rounding, and at least one user.
+        C, kernel, gamma, class_weight, cache_size, random_state: as for `SVC`; random_state also draws the sample.
+    """
+
+    def __init__(
+        self,
+        max_rows: int = 3000,
+        C: float = 1.0,  # noqa: N803, as SVC calls it
+        kernel: str = "rbf",
+        gamma: str | float = "scale",
+        class_weight: Any = None,
+        cache_size: float = 200,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(
+            C=C,
+            kernel=kernel,
+            gamma=gamma,
+            class_weight=class_weight,
+            cache_size=cache_size,
+            random_state=random_state,
+        )
+        self.max_rows = max_rows
+
+    def fit(self, features: Any, labels: Any, sample_weight: Any = None) -> CappedSVC:
+        """Fit to features of shape (n, d) and class ids of shape (n,), or to a sample of them."""
+        truth = np.asarray(labels)
+        if len(truth) > self.max_rows:
+            draws = np.random.default_rng(self.random_state)
+            order = draws.permutation(len(truth))
+            by_class = order[np.argsort(truth[order], kind="stable")]
+            # every so many-th of the users in the order of their classes, and the first of each class
+            spread = by_class[np.arange(self.max_rows) * len(truth) // self.max_rows]
+            firsts = by_class[np.unique(truth[by_class], return_index=True)[1]]
+            sample = np.union1d(spread, firsts)
+            weight = None if sample_weight is None else np.asarray(sample_weight)[sample]
+            features, truth, sample_weight = features[sample], truth[sample], weight
+        super().fit(features, truth, sample_weight)
+        return self

@@ -10,6 +10,7 @@ from fedrec_unlearn.models.fm import FM
 from fedrec_unlearn.models.mf import MF
 from fedrec_unlearn.models.ncf import NCF
 from fedrec_unlearn.models.objectives import BCE, BPR, MSE, Objective, make_objective
+from fedrec_unlearn.models.pfedrec import PFedRec
 
 __all__ = [
     "BCE",
@@ -22,6 +23,7 @@ __all__ = [
     "DeepFM",
     "Dense",
     "Objective",
+    "PFedRec",
     "Parts",
     "Recommender",
     "RowLayout",
@@ -51,6 +53,8 @@ def make_model(config: ModelConfig, n_users: int, n_items: int, feature_fields: 
         return MF(n_users, n_items, config.embedding_dim)
     if config.name == "ncf":
         return NCF(n_users, n_items, config.embedding_dim, config.hidden_sizes)
+    if config.name == "pfedrec":
+        return PFedRec(n_users, n_items, config.embedding_dim)
     if config.name == "fm":
         return FM(n_users, n_items, config.embedding_dim, feature_fields)
     return DeepFM(n_users, n_items, config.embedding_dim, config.hidden_sizes, feature_fields)

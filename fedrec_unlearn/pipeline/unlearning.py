@@ -139,7 +139,7 @@ def apply_afterwards(
         state.private.index_select(0, trained),
         [replace(a, labels=a.labels[trained.cpu().numpy()]) for a in attributes],
         config.unlearn,
-        items=state.server.items,
+        items=score_directions(assembly, state),
         seed=config.seed,
     )
     changed.private.index_copy_(0, trained, rows.rows.to(changed.private))
@@ -152,6 +152,22 @@ def apply_afterwards(
         "bytes_down": rows.bytes_down,
         "pooled_rows": rows.pooled,
     }
+
+
+def score_directions(assembly: Assembly, state: RunState) -> torch.Tensor | None:
+    """What a private row is multiplied with to score each item, (m, private row width).
+
+    Up to an offset that does not depend on the item, so that a column of zeros stands for a user's bias. None where
+    the score is not linear in the private row.
+    """
+    model = assembly.workload.model
+    if model.head_widths:
+        return None
+    with torch.no_grad():
+        parts = model.item_layout.parts(state.server.items)
+        factors = model.item_tower(parts, state.server.dense, assembly.workload.features).factors
+    missing = model.user_layout.width - factors.shape[1]
+    return torch.nn.functional.pad(factors, (0, missing)) if missing >= 0 else None
 
 
 def attributes_quietly(config: Config, assembly: Assembly) -> list[Any]:

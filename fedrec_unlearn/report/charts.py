@@ -59,10 +59,10 @@ def loss_chart(runs: Sequence[RunFigures], name: str) -> Chart | None:
             style = series(number)
             if len(runs) == 1:
                 _spread(axes, run.rounds.round, run.rounds.loss, style)
-            _line(axes, run.rounds.round, run.smooth_loss, style, marked=len(runs) > 1)
+            draw_line(axes, run.rounds.round, run.smooth_loss, style, marked=len(runs) > 1)
             words.append(f"{_whose(runs, run)}loss {_from_to(run)}")
             notes.append(run.smoothing)
-        _over_rounds(axes)
+        over_rounds(axes)
         svg = to_svg(figure, name, text := f"Training loss per round. {'; '.join(words)}.")
     window = f"{min(notes)} to {max(notes)}" if min(notes) < max(notes) else str(max(notes))
     note = (
@@ -85,7 +85,7 @@ def validation_chart(runs: Sequence[RunFigures], metric: str, name: str) -> Char
                 continue
             x, y = np.array([p[0] for p in points]), np.array([p[1] for p in points], dtype=np.float64)
             style = series(number)
-            _line(axes, x, y, style, marked=True)
+            draw_line(axes, x, y, style, marked=True)
             values = dict(zip(x.tolist(), y.tolist(), strict=True))
             pick = min if smaller_is_better(metric) else max
             best = run.best_round if run.best_round in values else pick(values, key=lambda r: values[r])
@@ -100,7 +100,7 @@ def validation_chart(runs: Sequence[RunFigures], metric: str, name: str) -> Char
             )
         if not best_shown:
             return None
-        _over_rounds(axes)
+        over_rounds(axes)
         svg = to_svg(figure, name, text := f"Validation {metric_name(metric)} ({metric}). {'; '.join(words)}.")
     return Chart(
         f"Validation {metric_name(metric)}",
@@ -128,10 +128,10 @@ def traffic_chart(runs: Sequence[RunFigures], name: str) -> Chart | None:
         axes = axes_of(figure, **MARGINS)
         for number, (label, run, values) in enumerate(lines):
             if len(values) and np.isfinite(values[-1]):
-                _line(axes, run.rounds.round, values / size, series(number), marked=True)
+                draw_line(axes, run.rounds.round, values / size, series(number), marked=True)
                 words.append(f"{label}: {byte_size(float(values[-1]))} after round {count(int(run.rounds.round[-1]))}")
         axes.set_ylim(bottom=0)
-        _over_rounds(axes)
+        over_rounds(axes)
         svg = to_svg(figure, name, text := f"Bytes moved by an average user so far. {'; '.join(words)}.")
     key = tuple((label, key_glyph(series(k), line=True)) for k, (label, _, _) in enumerate(lines))
     note = "" if len(runs) == 1 else "Sent and received together."
@@ -152,14 +152,14 @@ def time_chart(runs: Sequence[RunFigures], name: str) -> Chart | None:
             style = series(number)
             if len(runs) == 1:
                 _spread(axes, run.rounds.round, run.rounds.seconds / size, style)
-            _line(axes, run.rounds.round, run.smooth_seconds / size, style, marked=len(runs) > 1)
+            draw_line(axes, run.rounds.round, run.smooth_seconds / size, style, marked=len(runs) > 1)
             hidden = hidden or (len(runs) == 1 and float(np.nanmax(run.rounds.seconds)) > top)
             median, longest = run.time["round_median"], run.time["round_max"]
             assert median is not None
             assert longest is not None
             words.append(f"{_whose(runs, run)}median {duration(median)}, longest {duration(longest)}")
         axes.set_ylim(0, top / size if top > 0 else 1.0)
-        _over_rounds(axes)
+        over_rounds(axes)
         svg = to_svg(figure, name, text := f"Time per round. {'; '.join(words)}.")
     note = "The axis ends at the 99th percentile; single rounds lie above it." if hidden else ""
     return Chart(f"Time per round ({unit})", text, svg, run_key(runs, line=True), note)
@@ -186,7 +186,8 @@ def _from_to(run: RunFigures) -> str:
     )
 
 
-def _line(axes: Axes, x: NDArray[np.int64], y: FloatArray, style: Series, *, marked: bool) -> None:
+def draw_line(axes: Axes, x: NDArray[np.int64], y: FloatArray, style: Series, *, marked: bool) -> None:
+    """A line over rounds, thinned where it has more points than a chart has pixels."""
     step = -(-len(x) // MAX_VERTICES)
     # the last point is always kept: it is the one that is read off
     keep = np.unique(np.append(np.arange(0, len(x), step), len(x) - 1))
@@ -214,7 +215,8 @@ def _spread(axes: Axes, x: NDArray[np.int64], y: FloatArray, style: Series) -> N
     axes.fill_between(x[starts], low, high, color=style.colour, alpha=0.25, linewidth=0.0)
 
 
-def _over_rounds(axes: Axes) -> None:
+def over_rounds(axes: Axes) -> None:
+    """Label and ticks of an axis of rounds, and a grid."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.grid(axis="y")

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrec_unlearn.report.charts import WIDTH, Chart, run_key
-from fedrec_unlearn.report.figures import AttackResult, RunFigures
+from fedrec_unlearn.report.figures import RunFigures
+from fedrec_unlearn.report.inference import AttackResult
 from fedrec_unlearn.report.projection import Projection
 from fedrec_unlearn.report.summary import worst_of
 from fedrec_unlearn.report.svg import N_SERIES, Series, axes_of, colour, drawing, key_glyph, series, to_svg
@@ -18,6 +19,7 @@ from fedrec_unlearn.report.wording import (
     count,
     decimal,
     elide,
+    headed,
     metric_name,
     percent,
     plural,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 
 _UNKNOWN = Series(colour("muted"), "x", "-")
 _OTHER = Series(colour("muted"), ".", "-")
@@ -46,21 +49,21 @@ def accuracy_chart(runs: Sequence[RunFigures], attribute: str, surface: str, nam
     with drawing(WIDTH, 60.0 + band * len(attackers)) as figure:
         axes = axes_of(figure, left=122.0, right=50.0, top=22.0, bottom=38.0)
         chances = sorted({result.chance for _, result in found})
-        _chance_line(axes, chances)
+        chance_line(axes, chances)
         for number, result in found:
             row = attackers.index(result.attacker)
             y = row + (number - (len(runs) - 1) / 2) * 16.0 / band
-            _interval(axes, result, y, series(number))
+            draw_interval(axes, result, y, series(number))
             whose = "" if len(runs) == 1 else f"{runs[number].label}, "
             words.append(f"{whose}{attacker_name(result.attacker)} {_in_words(result)}")
         axes.set_ylim(len(attackers) - 0.5, -0.5)
         axes.set_yticks(range(len(attackers)), [elide(attacker_name(a), 20) for a in attackers])
         axes.tick_params(axis="y", labelcolor=colour("ink"))
-        axes.set_xlim(*_limits([r for _, r in found], chances))
+        axes.set_xlim(*accuracy_limits([r for _, r in found], chances))
         axes.set_xlabel("balanced accuracy")
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
-        _few_ticks(axes)
+        few_ticks(axes)
         seen = surface_name(surface)
         chance = " / ".join(decimal(c, 3) for c in chances)
         text = f"Balanced accuracy of inferring {attribute} from the {seen}; chance {chance}. {'; '.join(words)}."
@@ -87,18 +90,18 @@ def trade_off_chart(runs: Sequence[RunFigures], attribute: str, surface: str, me
     with drawing(WIDTH, 270.0) as figure:
         axes = axes_of(figure, left=46.0, right=16.0, top=22.0, bottom=38.0)
         chances = sorted({worst.chance for _, _, worst, _ in points})
-        _chance_line(axes, chances)
+        chance_line(axes, chances)
         for number, run, worst, quality in points:
-            _interval(axes, worst, quality, series(number), labelled=False)
+            draw_interval(axes, worst, quality, series(number), labelled=False)
             words.append(f"{run.label}: {metric_name(metric)} {decimal(quality)}, balanced accuracy {_in_words(worst)}")
         values = [quality for *_, quality in points]
         room = max(0.15 * (max(values) - min(values)), 0.05 * max(values), 1e-3)
         axes.set_ylim(min(values) - room, max(values) + room)
-        axes.set_xlim(*_limits([worst for _, _, worst, _ in points], chances))
+        axes.set_xlim(*accuracy_limits([worst for _, _, worst, _ in points], chances))
         axes.set_xlabel("balanced accuracy of the worst attacker")
         axes.grid()
         axes.spines["left"].set_visible(False)
-        _few_ticks(axes)
+        few_ticks(axes)
         against = f"the worst attack on {attribute} ({surface_name(surface)})"
         text = f"Test {metric_name(metric)} against {against}. {'; '.join(words)}."
         svg = to_svg(figure, name, text)
@@ -111,18 +114,41 @@ def trade_off_chart(runs: Sequence[RunFigures], attribute: str, surface: str, me
     return Chart(title, text, svg, run_key(runs, line=False), note)
 
 
-def projection_chart(projection: Projection, attribute: str, name: str) -> Chart:
-    """Users on the first two principal components, one colour and marker a class."""
+def projection_charts(projection: Projection, attribute: str, name: str) -> tuple[Chart, ...]:
+    """Users on the first two principal components, one colour and marker a class.
+
+    Where they are known from before unlearning too, two charts with the same axes: before, and after.
+    """
+    after, shares = projection.points, projection.explained_variance
+    before, shares_before = projection.points_before, projection.explained_variance_before
+    if before is None or shares_before is None:
+        return (_projection_chart(projection, attribute, after, shares, "", after, name),)
+    both = np.concatenate([before, after])
+    return (
+        _projection_chart(projection, attribute, before, shares_before, "before", both, f"{name}-before"),
+        _projection_chart(projection, attribute, after, shares, "after", both, name),
+    )
+
+
+def _projection_chart(
+    projection: Projection,
+    attribute: str,
+    points: FloatArray,
+    shares: tuple[float, float],
+    when: str,
+    extent: FloatArray,
+    name: str,
+) -> Chart:
     classes, labels = projection.attributes[attribute]
     groups = _groups(classes, labels)
-    first, second = (percent(share) for share in projection.explained_variance)
+    first, second = (percent(share) for share in shares)
     with drawing(WIDTH, 350.0) as figure:
         axes = axes_of(figure, left=26.0, right=14.0, top=14.0, bottom=30.0)
         dense = len(labels) > 300
         for _, members, style in groups:
             hollow = style is _UNKNOWN
             axes.plot(
-                *projection.points[members].T,
+                *points[members].T,
                 linestyle="",
                 marker=style.marker,
                 color=style.colour,
@@ -130,19 +156,32 @@ def projection_chart(projection: Projection, attribute: str, name: str) -> Chart
                 markeredgewidth=0.8 if hollow else 0.0,
                 alpha=0.45 if style is _OTHER else 0.7,
             )
-        axes.set_aspect("equal", adjustable="datalim")
+        _same_scale(axes, extent)
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_xlabel(f"component 1: {first} of the variance", labelpad=8.0)
         axes.set_ylabel(f"component 2: {second}", labelpad=6.0)
         spread = ", ".join(f"{label} {count(len(members))}" for label, members, _ in groups)
+        components = "principal components" + (" of the embeddings before unlearning" if when else "")
+        state = f" {when} unlearning" if when else ""
         text = (
-            f"{plural(len(labels), 'user')} on the first two principal components, which explain {first} and {second} "
+            f"{plural(len(labels), 'user')}{state} on the first two {components}, which explain {first} and {second} "
             f"of the variance, coloured by {attribute}: {spread}."
         )
         svg = to_svg(figure, name, text)
     key = tuple((f"{label} ({count(len(members))})", key_glyph(style, line=False)) for label, members, style in groups)
-    return Chart(attribute, text, svg, key)
+    return Chart(f"{headed(when)} unlearning" if when else attribute, text, svg, key)
+
+
+def _same_scale(axes: Axes, extent: FloatArray) -> None:
+    """Limits that hold all points, with the same length on both axes for the same number."""
+    place = axes.get_position()
+    width, height = axes.get_figure().get_size_inches() * (place.width, place.height)  # type: ignore[union-attr]
+    low, high = extent.min(axis=0), extent.max(axis=0)
+    middle, size = (low + high) / 2, 1.08 * (high - low)
+    scale = max(size[0] / width, size[1] / height) or 1.0
+    axes.set_xlim(middle[0] - scale * width / 2, middle[0] + scale * width / 2)
+    axes.set_ylim(middle[1] - scale * height / 2, middle[1] + scale * height / 2)
 
 
 def _groups(classes: tuple[str, ...], labels: IntArray) -> list[tuple[str, IntArray, Series]]:
@@ -166,7 +205,8 @@ def _in_words(result: AttackResult) -> str:
     return f"{decimal(estimate.value)} ({decimal(estimate.low)} to {decimal(estimate.high)})"
 
 
-def _interval(axes: Axes, result: AttackResult, y: float, style: Series, *, labelled: bool = True) -> None:
+def draw_interval(axes: Axes, result: AttackResult, y: float, style: Series, *, labelled: bool = True) -> None:
+    """A result's balanced accuracy at height `y`: marker and interval, and its figure at the right edge."""
     estimate = result.balanced_accuracy
     assert estimate.value is not None
     if estimate.low is not None and estimate.high is not None:
@@ -187,7 +227,8 @@ def _interval(axes: Axes, result: AttackResult, y: float, style: Series, *, labe
         )
 
 
-def _chance_line(axes: Axes, chances: Sequence[float]) -> None:
+def chance_line(axes: Axes, chances: Sequence[float]) -> None:
+    """A dashed line at each level of chance, with its value on top."""
     for chance in chances:
         axes.axvline(chance, color=colour("ink"), linewidth=1.2, linestyle=(0, (4, 3)))
         axes.annotate(
@@ -202,7 +243,8 @@ def _chance_line(axes: Axes, chances: Sequence[float]) -> None:
         )
 
 
-def _limits(results: Sequence[AttackResult], chances: Sequence[float]) -> tuple[float, float]:
+def accuracy_limits(results: Sequence[AttackResult], chances: Sequence[float]) -> tuple[float, float]:
+    """Limits of an axis of balanced accuracies that shows all of them, their intervals, and chance."""
     estimates = [result.balanced_accuracy for result in results]
     ends = [v for e in estimates for v in (e.value, e.low, e.high) if v is not None] + list(chances)
     # a span of at least a fifth keeps a difference of a percent from looking like a gulf
@@ -211,7 +253,8 @@ def _limits(results: Sequence[AttackResult], chances: Sequence[float]) -> tuple[
     return middle - 0.58 * span, middle + 0.58 * span
 
 
-def _few_ticks(axes: Axes) -> None:
+def few_ticks(axes: Axes) -> None:
+    """Round numbers, five at most, on an axis of accuracies."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))

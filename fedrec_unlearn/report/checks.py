@@ -33,12 +33,22 @@ def finite(value: object) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _need(condition: bool, where: object, problem: str) -> None:
+def need(condition: bool, where: object, problem: str) -> None:
+    """Refuse a file unless the condition holds.
+
+    Raises:
+        RunError: it does not.
+    """
     if not condition:
         raise RunError(f"{where}: {problem}")
 
 
-def _field(content: Mapping[str, Any], key: str, kind: str, where: object, *, required: bool = True) -> None:
+def field(content: Mapping[str, Any], key: str, kind: str, where: object, *, required: bool = True) -> None:
+    """Check the type of a field; where it is not required, null and absence pass.
+
+    Raises:
+        RunError: it is missing or of another type.
+    """
     value = content.get(key)
     if value is None and not required:
         return
@@ -51,11 +61,16 @@ def _field(content: Mapping[str, Any], key: str, kind: str, where: object, *, re
         "true or false": isinstance(value, bool),
     }[kind]
     found = "missing" if key not in content else f"{str(value)[:40]!r}"
-    _need(fits, where, f"{key!r} must be {kind}, but is {found}")
+    need(fits, where, f"{key!r} must be {kind}, but is {found}")
 
 
-def _check_format(content: Mapping[str, Any], where: Path) -> None:
-    _need(
+def check_format(content: Mapping[str, Any], where: object) -> None:
+    """Check that this version reads the layout.
+
+    Raises:
+        RunError: it does not.
+    """
+    need(
         content.get("format") == FORMAT,
         where,
         f"has format {content.get('format')!r}, this version reads {FORMAT}; use the version that wrote the run",
@@ -68,27 +83,45 @@ def check_run(run: Mapping[str, Any], path: Path) -> None:
     Raises:
         RunError: a field is missing or of the wrong type.
     """
-    _check_format(run, path)
-    _field(run, "status", "a text", path)
+    check_format(run, path)
+    field(run, "status", "a text", path)
     for key in ("name", "version", "created", "device"):
-        _field(run, key, "a text", path, required=False)
+        field(run, key, "a text", path, required=False)
     for key in ("seed", "rounds_done", "best_round"):
-        _field(run, key, "a whole number", path, required=False)
+        field(run, key, "a whole number", path, required=False)
     for key in ("train_seconds", "peak_memory_mib"):
-        _field(run, key, "a number", path, required=False)
-    _field(run, "stopped_early", "true or false", path, required=False)
+        field(run, key, "a number", path, required=False)
+    field(run, "stopped_early", "true or false", path, required=False)
     for key in ("data", "model"):
-        _field(run, key, "an object", path, required=False)
-        _field(run.get(key) or {}, "name", "a text", f"{path}: {key}", required=False)
+        field(run, key, "an object", path, required=False)
+        field(run.get(key) or {}, "name", "a text", f"{path}: {key}", required=False)
     for key in ("n_users", "n_items", "n_train", "n_valid", "n_test"):
-        _field(run.get("data") or {}, key, "a whole number", f"{path}: data", required=False)
+        field(run.get("data") or {}, key, "a whole number", f"{path}: data", required=False)
+    field(run, "unlearn", "an object", path, required=False)
+    if run.get("unlearn"):
+        _check_unlearn(run["unlearn"], f"{path}: unlearn")
+
+
+def _check_unlearn(unlearn: Mapping[str, Any], where: str) -> None:
+    field(unlearn, "method", "a text", where)
+    field(unlearn, "attributes", "a list", where)
+    need(all(isinstance(name, str) for name in unlearn["attributes"]), where, "'attributes' must be texts")
+    for key in ("epsilon", "seconds", "bytes_up", "bytes_down"):
+        field(unlearn, key, "a number", where, required=False)
+    for key in ("chosen", "secure_sums", "pooled_rows"):
+        field(unlearn, key, "true or false", where, required=False)
+    field(unlearn, "source", "a text", where, required=False)
+    for key in ("known", "missing"):
+        field(unlearn, key, "an object", where, required=False)
+        for name in unlearn.get(key) or {}:
+            field(unlearn[key], name, "a whole number", f"{where}: {key}", required=False)
 
 
 def _check_values(values: object, where: str) -> None:
-    _need(isinstance(values, dict), where, "must be an object of metric names and numbers")
+    need(isinstance(values, dict), where, "must be an object of metric names and numbers")
     assert isinstance(values, dict)
     for name, value in values.items():
-        _need(value is None or is_number(value), where, f"{name!r} must be a number, but is {str(value)[:40]!r}")
+        need(value is None or is_number(value), where, f"{name!r} must be a number, but is {str(value)[:40]!r}")
 
 
 def check_event(event: object, where: str) -> None:
@@ -97,17 +130,22 @@ def check_event(event: object, where: str) -> None:
     Raises:
         RunError: a field is missing or of the wrong type.
     """
-    _need(isinstance(event, dict), where, "must hold a JSON object")
+    need(isinstance(event, dict), where, "must hold a JSON object")
     assert isinstance(event, dict)
-    _field(event, "event", "a text", where)
+    field(event, "event", "a text", where)
     if event["event"] == "round":
         for key in ("round", "clients"):
-            _field(event, key, "a whole number", where)
+            field(event, key, "a whole number", where)
         for key in ("interactions", "loss", "seconds", "bytes_up", "bytes_down"):
-            _field(event, key, "a number", where, required=False)
+            field(event, key, "a number", where, required=False)
+        field(event, "adversary", "an object", where, required=False)
+        for name, group in (event.get("adversary") or {}).items():
+            need(isinstance(group, dict), f"{where}: adversary", f"{name!r} must be an object")
+            for key in ("clients", "loss", "accuracy"):
+                field(group, key, "a number", f"{where}: adversary: {name}", required=False)
     elif event["event"] == "evaluation":
-        _field(event, "round", "a whole number", where)
-        _field(event, "part", "a text", where)
+        field(event, "round", "a whole number", where)
+        field(event, "part", "a text", where)
         _check_values(event.get("metrics"), f"{where}: metrics")
 
 
@@ -117,9 +155,9 @@ def check_metrics(metrics: Mapping[str, Any], path: Path) -> None:
     Raises:
         RunError: a field is missing or of the wrong type.
     """
-    _field(metrics, "best_round", "a whole number", path, required=False)
-    _field(metrics, "selected_by", "a text", path, required=False)
-    for part in ("valid", "test", "popularity"):
+    field(metrics, "best_round", "a whole number", path, required=False)
+    field(metrics, "selected_by", "a text", path, required=False)
+    for part in ("valid", "test", "popularity", "before"):
         if metrics.get(part) is not None:
             _check_values(metrics[part], f"{path}: {part}")
 
@@ -130,26 +168,37 @@ def check_attack(attack: Mapping[str, Any], path: Path) -> None:
     Raises:
         RunError: a field is missing or of the wrong type.
     """
-    _check_format(attack, path)
-    _field(attack, "config", "an object", path, required=False)
-    _field(attack, "results", "a list", path)
-    for number, result in enumerate(attack["results"]):
-        where = f"{path}: results[{number}]"
-        _need(isinstance(result, dict), where, "must be an object")
+    check_format(attack, path)
+    field(attack, "config", "an object", path, required=False)
+    field(attack, "results", "a list", path)
+    field(attack, "before", "a list", path, required=False)
+    for part in ("results", "before"):
+        check_results(attack.get(part) or [], f"{path}: {part}")
+
+
+def check_results(results: list[Any], part: str) -> None:
+    """Check entries of an attack.
+
+    Raises:
+        RunError: a field is missing or of the wrong type.
+    """
+    for number, result in enumerate(results):
+        where = f"{part}[{number}]"
+        need(isinstance(result, dict), where, "must be an object")
         for key in ("attribute", "surface", "attacker"):
-            _field(result, key, "a text", where)
+            field(result, key, "a text", where)
         for key in ("classes", "counts"):
-            _field(result, key, "a list", where)
-        _need(all(isinstance(c, str) for c in result["classes"]), where, "'classes' must be texts")
-        _need(all(type(c) is int for c in result["counts"]), where, "'counts' must be whole numbers")
-        _need(len(result["classes"]) == len(result["counts"]), where, "'classes' and 'counts' differ in length")
+            field(result, key, "a list", where)
+        need(all(isinstance(c, str) for c in result["classes"]), where, "'classes' must be texts")
+        need(all(type(c) is int for c in result["counts"]), where, "'counts' must be whole numbers")
+        need(len(result["classes"]) == len(result["counts"]), where, "'classes' and 'counts' differ in length")
         for key in ("n_users", "n_missing"):
-            _field(result, key, "a whole number", where, required=False)
-        _field(result, "chance", "a number", where)
-        _need(0 < result["chance"] < 1, where, f"'chance' must lie between 0 and 1, but is {result['chance']!r}")
-        _field(result, "majority", "a number", where, required=False)
+            field(result, key, "a whole number", where, required=False)
+        field(result, "chance", "a number", where)
+        need(0 < result["chance"] < 1, where, f"'chance' must lie between 0 and 1, but is {result['chance']!r}")
+        field(result, "majority", "a number", where, required=False)
         for key in ESTIMATES:
-            _field(result, key, "an object", where, required=key == "balanced_accuracy")
+            field(result, key, "an object", where, required=key == "balanced_accuracy")
             for bound in ("mean", "low", "high"):
                 needed = key == "balanced_accuracy" and bound == "mean"
-                _field(result.get(key) or {}, bound, "a number", f"{where}: {key}", required=needed)
+                field(result.get(key) or {}, bound, "a number", f"{where}: {key}", required=needed)

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from fedrec_unlearn.report.curves import FloatArray
-from fedrec_unlearn.report.figures import AttackResult, Estimate, RunFigures
+from fedrec_unlearn.report.export_unlearning import unlearning_json, unlearning_rows
+from fedrec_unlearn.report.figures import RunFigures
+from fedrec_unlearn.report.inference import AttackResult, Estimate
 from fedrec_unlearn.report.summary import compare, summarise
 
 FORMAT = 1
@@ -28,8 +30,8 @@ def to_json(runs: Sequence[RunFigures]) -> str:
     """All figures as one JSON object; what was not measured is null, never NaN.
 
     Keys: `format`, `comparison` (sentences), and `runs`, each with `label`, `folder`, `summary` (sentences),
-    `facts`, `options`, `learning`, `ranking`, `attack`, `traffic`, `time`, `projection`. The projection holds
-    points and labels, but no user ids.
+    `facts`, `options`, `learning`, `ranking`, `attack`, `traffic`, `time`, `projection`, `unlearning` (null
+    without). The projection holds points and labels, but no user ids.
     """
     content = {
         "format": FORMAT,
@@ -42,8 +44,9 @@ def to_json(runs: Sequence[RunFigures]) -> str:
 def to_csv(runs: Sequence[RunFigures]) -> str:
     """All numbers, one a line, with the columns of `COLUMNS`.
 
-    `section` is one of run, learning, ranking, attack, traffic, time, projection; `name` is a round
-    (learning, traffic, time), a part of the data (ranking), or empty. `low` and `high` bound the 95 %
+    `section` is one of run, learning, ranking, attack, traffic, time, projection, unlearning; `name` is a round
+    (learning, traffic, time, the adversary of unlearning), a part of the data (ranking), `before`, `after`, `change`
+    or `ratio` (unlearning), or empty. `low` and `high` bound the 95 %
     interval of an attack's figures. Texts stay in the JSON, and so do the points of the projection. A name
     that a spreadsheet would take for a formula has an apostrophe put before it.
     """
@@ -103,6 +106,8 @@ def _projection(run: RunFigures) -> dict[str, Any] | None:
             name: {"classes": list(classes), "labels": labels.tolist()}
             for name, (classes, labels) in found.attributes.items()
         },
+        "points_before": None if found.points_before is None else found.points_before.tolist(),
+        "explained_variance_before": found.explained_variance_before and list(found.explained_variance_before),
     }
 
 
@@ -138,6 +143,7 @@ def _run(run: RunFigures) -> dict[str, Any]:
         },
         "time": {**run.time, "round": rounds.round.tolist(), "seconds": _list(rounds.seconds)},
         "projection": _projection(run),
+        "unlearning": None if run.unlearning is None else unlearning_json(run.unlearning, run),
     }
 
 
@@ -190,3 +196,5 @@ def _rows(run: RunFigures) -> Iterator[_Row]:
     if run.projection is not None:
         for number, share in enumerate(run.projection.explained_variance, start=1):
             yield _row("projection", f"component {number}", "explained_variance", share)
+    if run.unlearning is not None:
+        yield from unlearning_rows(run.unlearning)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrec_unlearn.report.checks import finite
+from fedrec_unlearn.report.methods import method_of
 from fedrec_unlearn.report.record import RunRecord
-from fedrec_unlearn.report.wording import printable
+from fedrec_unlearn.report.wording import listed, printable, strength
 
 Facts = dict[str, str | float | int | bool | None]
 """Fact -> value; the keys are those of report.json."""
@@ -17,6 +18,7 @@ def facts_of(record: RunRecord) -> Facts:
     """What was run, from run.json and, where that is silent, from the configuration; None where neither tells."""
     run, config = record.run, record.config
     data, model = run.get("data") or {}, run.get("model") or {}
+    unlearn = run.get("unlearn") or {}
 
     def option(section: str, name: str) -> Any:
         found = config.get(section)
@@ -30,6 +32,7 @@ def facts_of(record: RunRecord) -> Facts:
         "objective": _text(option("federation", "objective")),
         "transport": _text(option("federation", "transport")),
         "engine": _text(option("federation", "engine")),
+        "unlearned": _unlearned(unlearn) if unlearn.get("method", "none") != "none" else None,
         "n_users": finite(data.get("n_users")),
         "n_items": finite(data.get("n_items")),
         "n_train": finite(data.get("n_train")),
@@ -52,6 +55,13 @@ def facts_of(record: RunRecord) -> Facts:
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     """The configuration, flat and as text: `federation.rounds` -> `600`."""
     return dict(_flat(config))
+
+
+def _unlearned(unlearn: Mapping[str, Any]) -> str:
+    name = method_of(printable(unlearn["method"])).name
+    epsilon = finite(unlearn.get("epsilon"))
+    strong = f", ε {strength(epsilon)}" if epsilon else ""
+    return f"{listed([printable(a) for a in unlearn['attributes']] or ['nothing'])} ({name}{strong})"
 
 
 def _text(value: object) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,66 +21,16 @@ from fedrec_unlearn.report.curves import (
     smoothing_window,
 )
 from fedrec_unlearn.report.facts import Facts, facts_of, options_of
+from fedrec_unlearn.report.inference import AttackResult, Estimate, attack_results
 from fedrec_unlearn.report.projection import Projection, project
 from fedrec_unlearn.report.record import RunRecord
+from fedrec_unlearn.report.unlearning import Reference, Unlearning, unlearning_of
 from fedrec_unlearn.report.wording import printable
+
+__all__ = ["PARTS", "AttackResult", "Estimate", "RunFigures", "figures_of"]
 
 PARTS = ("test", "valid", "popularity")
 """Columns of the ranking table: the best round on test and validation data, the popularity baseline on test data."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with its 95 % interval; None where it was not measured."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-    def minus(self, amount: float) -> Estimate:
-        """The same estimate, counted from `amount`."""
-        value, low, high = (None if v is None else v - amount for v in (self.value, self.low, self.high))
-        return Estimate(value, low, high)
-
-
-@dataclass(frozen=True)
-class AttackResult:
-    """One attacker against one attribute."""
-
-    attribute: str
-    surface: str
-    attacker: str
-    classes: tuple[str, ...]
-    counts: tuple[int, ...]
-    n_users: int | None
-    n_missing: int | None
-    chance: float
-    majority: float | None
-    balanced_accuracy: Estimate
-    macro_f1: Estimate
-    auc: Estimate
-    accuracy: Estimate
-    worst: bool
-    """The highest balanced accuracy of those that attack the same attribute on the same surface."""
-
-    @property
-    def guessing_error(self) -> float:
-        """How far from chance guessing comes by luck with these users: 1.96 standard errors of its balanced accuracy.
-
-        The interval over seeds does not cover this: other seeds are other folds of the same users.
-        """
-        spread = self.chance * (1.0 - self.chance) * sum(1.0 / count for count in self.counts if count)
-        return float(1.96 * spread**0.5 / max(len(self.counts), 1))
-
-    @property
-    def above_chance(self) -> Estimate:
-        """Balanced accuracy less that of guessing."""
-        return self.balanced_accuracy.minus(self.chance)
-
-    @property
-    def target(self) -> tuple[str, str]:
-        """(attribute, surface)."""
-        return (self.attribute, self.surface)
 
 
 @dataclass(frozen=True)
@@ -114,11 +64,43 @@ class RunFigures:
     """Bytes sent so far by an average user of the data set, at each round."""
     cumulative_down: FloatArray
     projection: Projection | None
+    unlearning: Unlearning | None = None
+    """What the run has unlearned, None if nothing."""
 
 
 def figures_of(records: Sequence[RunRecord]) -> list[RunFigures]:
-    """Compute the figures of each run, in the order given."""
-    return [_figures(record, label) for record, label in zip(records, _labels(records), strict=True)]
+    """Compute the figures of each run, in the order given.
+
+    A run that has unlearned something is held against its own state before or, where that was not measured, against
+    a run among `records` that has unlearned nothing from the same data.
+    """
+    labels = _labels(records)
+    runs = [_figures(record, label) for record, label in zip(records, labels, strict=True)]
+    references = [
+        None
+        if record.run.get("unlearn")
+        else Reference(
+            label=run.label,
+            name=str(record.run.get("name") or run.folder),
+            data=_data_of(record),
+            seed=record.run.get("seed"),
+            attack=run.attack,
+            ranking=run.ranking,
+            round_seconds=run.time["round_median"],
+            round_bytes_up=run.traffic["up_per_user_and_round"],
+        )
+        for record, run in zip(records, runs, strict=True)
+    ]
+    known = [reference for reference in references if reference is not None]
+    return [
+        replace(run, unlearning=unlearning_of(record, run.attack, run.ranking, known, _data_of(record)))
+        for record, run in zip(records, runs, strict=True)
+    ]
+
+
+def _data_of(record: RunRecord) -> str:
+    data = record.run.get("data") or {}
+    return str(data.get("fingerprint") or data.get("name"))
 
 
 def _labels(records: Sequence[RunRecord]) -> list[str]:
@@ -156,13 +138,13 @@ def _figures(record: RunRecord, label: str) -> RunFigures:
         selected_by=_selected_by(record, evaluations),
         best_round=_best_round(record, evaluations),
         ranking=_ranking(record.metrics),
-        attack=_attack(record.attack),
+        attack=attack_results((record.attack or {}).get("results") or []),
         attack_settings=dict((record.attack or {}).get("config") or {}),
         traffic=_traffic(rounds, share),
         time=_time(rounds, record),
         cumulative_up=np.nancumsum(rounds.bytes_up) / share,
         cumulative_down=np.nancumsum(rounds.bytes_down) / share,
-        projection=None if record.users is None else project(record.users),
+        projection=None if record.users is None else project(record.users, record.users_before),
     )
 
 
@@ -188,45 +170,6 @@ def _ranking(metrics: Mapping[str, Any] | None) -> dict[str, dict[str, float | N
     values = {part: (metrics or {}).get(part) or {} for part in PARTS}
     names = dict.fromkeys(name for part in PARTS for name in values[part])
     return {printable(name): {part: finite(values[part].get(name)) for part in PARTS} for name in names}
-
-
-def _estimate(found: Mapping[str, Any] | None) -> Estimate:
-    found = found or {}
-    return Estimate(finite(found.get("mean")), finite(found.get("low")), finite(found.get("high")))
-
-
-def _reached(result: Mapping[str, Any]) -> float:
-    value = finite(result["balanced_accuracy"]["mean"])
-    return -math.inf if value is None else value
-
-
-def _attack(attack: Mapping[str, Any] | None) -> tuple[AttackResult, ...]:
-    results = (attack or {}).get("results") or []
-    strongest: dict[tuple[str, str], int] = {}
-    for number, result in enumerate(results):
-        target = (result["attribute"], result["surface"])
-        best = strongest.setdefault(target, number)
-        if _reached(result) > _reached(results[best]):
-            strongest[target] = number
-    return tuple(
-        AttackResult(
-            attribute=printable(result["attribute"]),
-            surface=printable(result["surface"]),
-            attacker=printable(result["attacker"]),
-            classes=tuple(printable(name) for name in result["classes"]),
-            counts=tuple(int(count) for count in result["counts"]),
-            n_users=result.get("n_users"),
-            n_missing=result.get("n_missing"),
-            chance=float(result["chance"]),
-            majority=finite(result.get("majority")),
-            balanced_accuracy=_estimate(result["balanced_accuracy"]),
-            macro_f1=_estimate(result.get("macro_f1")),
-            auc=_estimate(result.get("auc")),
-            accuracy=_estimate(result.get("accuracy")),
-            worst=strongest[(result["attribute"], result["surface"])] == number,
-        )
-        for number, result in enumerate(results)
-    )
 
 
 def _statistic(values: FloatArray, percent: float) -> float | None:

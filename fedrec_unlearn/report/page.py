@@ -1,4 +1,4 @@
-"""Fill the page's template. What a name from a file may hold is the template engine's business: it escapes all."""
+"""The page of a report: its charts, tables and sentences, and the template they go into."""
 
 from __future__ import annotations
 
@@ -8,20 +8,47 @@ from typing import Any
 
 from fedrec_unlearn.report import tables
 from fedrec_unlearn.report.charts import Chart, loss_chart, time_chart, traffic_chart, validation_chart
-from fedrec_unlearn.report.charts_attack import accuracy_chart, projection_chart, trade_off_chart
+from fedrec_unlearn.report.charts_attack import accuracy_chart, projection_charts, trade_off_chart
+from fedrec_unlearn.report.charts_unlearning import adversary_chart, before_after_chart
 from fedrec_unlearn.report.figures import RunFigures
 from fedrec_unlearn.report.projection import MAX_POINTS
+from fedrec_unlearn.report.protection import statements
 from fedrec_unlearn.report.summary import compare, shared_metric, summarise, targets
-from fedrec_unlearn.report.wording import count, listed, percent
+from fedrec_unlearn.report.tables_unlearning import (
+    KEPT_COLUMNS,
+    OTHER_COLUMNS,
+    UNLEARNED_COLUMNS,
+    kept_rows,
+    other_rows,
+    unlearned_rows,
+    unlearning_facts,
+)
+from fedrec_unlearn.report.template import render
+from fedrec_unlearn.report.wording import count, headed, listed, percent
+
+CAUTION = (
+    "“No leak shown” speaks of the attackers that were tried, on these users; another attacker may find more. What was "
+    "not measured may leak."
+)
+"""What no statement on protection should be read without."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The projection coloured by one attribute."""
+
+    attribute: str
+    charts: tuple[Chart, ...]
+    """One, or two: before and after unlearning."""
 
 
 @dataclass(frozen=True)
 class ProjectionView:
-    """The projection of one run, a chart an attribute."""
+    """The projection of one run, a panel an attribute."""
 
     label: str
     words: str
-    charts: tuple[Chart, ...]
+    panels: tuple[Panel, ...]
 
 
 def to_html(runs: Sequence[RunFigures], siblings: Sequence[str]) -> str:
@@ -31,17 +58,7 @@ def to_html(runs: Sequence[RunFigures], siblings: Sequence[str]) -> str:
         runs: at least one.
         siblings: names of the JSON and CSV file beside the page.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("report.html.j2").render(_context(runs, siblings))
+    return render("report.html.j2", _context(runs, siblings))
 
 
 def _context(runs: Sequence[RunFigures], siblings: Sequence[str]) -> dict[str, Any]:
@@ -59,6 +76,12 @@ def _context(runs: Sequence[RunFigures], siblings: Sequence[str]) -> dict[str, A
         "facts": tables.fact_rows(runs),
         "options": tables.option_rows(runs) if several else [],
         "configurations": [(run.label, sorted(run.options.items())) for run in runs],
+        "unlearnings": [
+            _unlearning(run, f"unlearning-{k}") for k, run in enumerate(runs) if run.unlearning is not None
+        ],
+        "unlearned_columns": UNLEARNED_COLUMNS,
+        "other_columns": OTHER_COLUMNS,
+        "kept_columns": KEPT_COLUMNS,
         "curves": _present(loss_chart(runs, "loss"), *_validation(runs)),
         "trade_offs": _trade_offs(runs) if several else [],
         "trade_off_metric": shared_metric(runs),
@@ -126,11 +149,16 @@ def _settings(run: RunFigures) -> str:
 def _projection(run: RunFigures, name: str) -> ProjectionView:
     found = run.projection
     assert found is not None
-    first, second = found.explained_variance
+    paired = found.points_before is not None
+    shares = found.explained_variance_before or found.explained_variance
+    first, second = shares
     words = (
-        f"{count(found.n_users)} user embeddings of length {found.width} on their first two principal components, "
-        f"which explain {percent(first)} and {percent(second)} of the variance. "
+        f"{count(found.n_users)} user embeddings of length {found.width} on their first two principal components"
+        f"{' before unlearning' if paired else ''}, which explain {percent(first)} and {percent(second)} of the "
+        f"variance{' there' if paired else ''}. "
     )
+    if paired:
+        words += "Before and after lie on the same axes, to the same scale. "
     if len(found.points) < found.n_users:
         words += (
             f"Drawn are {count(len(found.points))} users, a fixed random sample (at most {count(MAX_POINTS)}); "
@@ -139,5 +167,32 @@ def _projection(run: RunFigures, name: str) -> ProjectionView:
     words += (
         "Groups that lie apart here are easy to tell apart; groups that do not may still be, in the other dimensions."
     )
-    charts = tuple(projection_chart(found, attribute, f"{name}-{k}") for k, attribute in enumerate(found.attributes))
-    return ProjectionView(run.label, words, charts)
+    panels = tuple(
+        Panel(attribute, projection_charts(found, attribute, f"{name}-{k}"))
+        for k, attribute in enumerate(found.attributes)
+    )
+    return ProjectionView(run.label, words, panels)
+
+
+def _unlearning(run: RunFigures, name: str) -> dict[str, Any]:
+    found = run.unlearning
+    assert found is not None
+    attributes = dict.fromkeys(leak.attribute for leak in found.leaks)
+    charts = (before_after_chart(found.of(a), f"{name}-{k}") for k, a in enumerate(attributes))
+    return {
+        "label": run.label,
+        "words": f"{headed(found.words.name)}: {found.words.words}.",
+        "facts": unlearning_facts(run),
+        "statements": statements(found, run.options, run.attack_settings),
+        "caution": CAUTION,
+        "charts": _present(*charts),
+        "unlearned": unlearned_rows(found),
+        "others": other_rows(found),
+        "leaks_before": f"“Before” is {found.leaks_before}."
+        if found.leaks_before is not None
+        else "The state before was not attacked: run fedrec attack with --before, or report the run beside one "
+        "without unlearning.",
+        "kept": kept_rows(found),
+        "kept_before": f"“Before” is {found.kept_before}.",
+        "adversary": adversary_chart(found.adversary, f"{name}-adversary"),
+    }

@@ -28,37 +28,64 @@ class Projection:
     """Shape (n_shown, 2), six significant digits."""
     attributes: dict[str, tuple[tuple[str, ...], NDArray[np.int64]]]
     """Attribute name -> (names of the classes, labels of shape (n_shown,); -1 = not known)."""
+    points_before: NDArray[np.float64] | None = None
+    """The same users before unlearning, shape (n_shown, 2); the axes are then those of the state before."""
+    explained_variance_before: tuple[float, float] | None = None
+    """Share of the variance before along each axis; `explained_variance` is that after, on the same axes."""
 
 
-def principal_components(representation: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """Scores on the first two principal components.
+@dataclass(frozen=True)
+class Axes:
+    """Two directions through the mean of a table."""
 
-    Args:
-        representation: shape (n, width), finite.
+    centre: NDArray[np.float64]
+    """Shape (width,)."""
+    directions: NDArray[np.float64]
+    """Shape (2, width), of length 1 and at right angles; 0 where a direction does not exist."""
 
-    Returns:
-        Scores of shape (n, 2), and the share of the variance each explains. A component's sign is chosen so
-        that its largest loading (by size, the first of equals) is positive. With width 1, or without any
-        variance, the scores of what does not exist are 0, and so is its share.
+    def scores(self, table: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Coordinates of rows, shape (n, width), on the axes: shape (n, 2)."""
+        return (np.asarray(table, dtype=np.float64) - self.centre) @ self.directions.T
+
+    def share(self, table: NDArray[np.floating]) -> tuple[float, float]:
+        """Share of the variance of a table, shape (n, width), along each axis; 0 where it has none."""
+        centred = np.asarray(table, dtype=np.float64)
+        centred = centred - centred.mean(axis=0)
+        scale = float(np.abs(centred).max())
+        if scale == 0.0:
+            return (0.0, 0.0)
+        # dividing by the scale keeps the squares of tiny or huge embeddings in range
+        centred /= scale
+        along = ((centred @ self.directions.T) ** 2).sum(axis=0) / (centred**2).sum()
+        return (float(along[0]), float(along[1]))
+
+
+def principal_axes(representation: NDArray[np.floating]) -> Axes:
+    """The two directions in which a table of shape (n, width), finite, varies most.
+
+    A direction's sign is chosen so that its largest loading (by size, the first of equals) is positive. With width
+    1, or without any variance, a direction that does not exist is 0.
 
     Source: Jolliffe 2002, section 3.5 (singular value decomposition of the centred matrix).
     """
-    centred = np.asarray(representation, dtype=np.float64)
-    centred = centred - centred.mean(axis=0)
+    table = np.asarray(representation, dtype=np.float64)
+    centre = table.mean(axis=0)
+    centred = table - centre
     scale = float(np.abs(centred).max())
-    scores = np.zeros((len(centred), 2))
-    share = [0.0, 0.0]
+    directions = np.zeros((2, table.shape[1]))
     if scale == 0.0:
-        return scores, (0.0, 0.0)
-    # dividing by the scale keeps the squares of tiny or huge embeddings in range
-    _, singular, loadings = np.linalg.svd(centred / scale, full_matrices=False)
-    total = float((singular**2).sum())
-    for k in range(min(2, len(singular))):
-        loading = loadings[k]
-        sign = 1.0 if loading[int(np.argmax(np.abs(loading)))] > 0 else -1.0
-        scores[:, k] = centred @ (sign * loading)
-        share[k] = float(singular[k] ** 2) / total
-    return scores, (share[0], share[1])
+        return Axes(centre, directions)
+    _, _, loadings = np.linalg.svd(centred / scale, full_matrices=False)
+    for k in range(min(2, len(loadings))):
+        sign = 1.0 if loadings[k][int(np.argmax(np.abs(loadings[k])))] > 0 else -1.0
+        directions[k] = sign * loadings[k]
+    return Axes(centre, directions)
+
+
+def principal_components(representation: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
+    """Scores of a table, shape (n, width), on its `principal_axes`: shape (n, 2); and the share of variance of each."""
+    axes = principal_axes(representation)
+    return axes.scores(representation), axes.share(representation)
 
 
 def sample_users(n_users: int, limit: int = MAX_POINTS) -> NDArray[np.int64]:
@@ -73,13 +100,30 @@ def sample_users(n_users: int, limit: int = MAX_POINTS) -> NDArray[np.int64]:
     return np.sort(np.argsort(words, kind="stable")[:limit])
 
 
-def project(users: Users) -> Projection:
-    """Project the users; components come from all of them, points from at most `MAX_POINTS`."""
-    scores, share = principal_components(users.representation)
-    shown = sample_users(len(scores))
-    rounded = np.array([[float(f"{value:.6g}") for value in row] for row in scores[shown]])
+def project(users: Users, before: Users | None = None) -> Projection:
+    """Project the users; components come from all of them, points from at most `MAX_POINTS`.
+
+    Args:
+        users: as they are now.
+        before: the same users in the same order before unlearning. The components are then theirs, so that both
+            states lie on the same axes and what has moved is seen to have moved.
+    """
+    axes = principal_axes((before or users).representation)
+    shown = sample_users(len(users.representation))
+
+    def points(table: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.array([[float(f"{value:.6g}") for value in row] for row in axes.scores(table[shown])])
+
     attributes = {
         printable(name): (tuple(printable(label) for label in classes), labels[shown])
         for name, (classes, labels) in users.attributes.items()
     }
-    return Projection(len(scores), users.representation.shape[1], share, rounded, attributes)
+    return Projection(
+        len(users.representation),
+        users.representation.shape[1],
+        axes.share(users.representation),
+        points(users.representation),
+        attributes,
+        None if before is None else points(before.representation),
+        None if before is None else axes.share(before.representation),
+    )

@@ -63,9 +63,23 @@ class RunRecord:
     attack: dict[str, Any] | None
     """attack.json, None before `fedrec attack`."""
     users: Users | None = None
+    users_before: Users | None = None
+    """The same users before unlearning."""
+
+    def __post_init__(self) -> None:
+        if self.users is None or self.users_before is None:
+            return
+        after, before = self.users, self.users_before
+        if not np.array_equal(after.user_ids, before.user_ids):
+            raise RunError(f"{self.folder}: users and users_before are not the same users in the same order")
+        if after.representation.shape[1] != before.representation.shape[1]:
+            raise RunError(
+                f"{self.folder}: users have embeddings of length {after.representation.shape[1]}, users_before of "
+                f"length {before.representation.shape[1]}; both must come from the same model"
+            )
 
 
-def read_run(folder: Path, users: Users | None = None) -> RunRecord:
+def read_run(folder: Path, users: Users | None = None, users_before: Users | None = None) -> RunRecord:
     """Read a run folder, which may belong to a run still in progress.
 
     `run.json` and `config.yaml` must be there. Without `metrics.json`, `attack.json` or `events.jsonl` the
@@ -75,6 +89,7 @@ def read_run(folder: Path, users: Users | None = None) -> RunRecord:
     Args:
         folder: written by `fedrec train`.
         users: embeddings and attributes for the projection, if it is wanted.
+        users_before: the same users before unlearning, for a projection of both on the same axes.
 
     Raises:
         RunError: a file is missing, is not what docs/run-folder.md describes, or cannot be read; the message
@@ -94,7 +109,7 @@ def read_run(folder: Path, users: Users | None = None) -> RunRecord:
     attack = _json_object(folder / "attack.json") if (folder / "attack.json").is_file() else None
     if attack is not None:
         check_attack(attack, folder / "attack.json")
-    return RunRecord(folder, config, run, metrics, _events(folder / "events.jsonl"), attack, users)
+    return RunRecord(folder, config, run, metrics, _events(folder / "events.jsonl"), attack, users, users_before)
 
 
 def _bytes(path: Path) -> bytes:

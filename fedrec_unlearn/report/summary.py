@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedrec_unlearn.report.figures import AttackResult, Estimate, RunFigures
+from fedrec_unlearn.report.figures import RunFigures
+from fedrec_unlearn.report.inference import AttackResult, Estimate, worst_result
+from fedrec_unlearn.report.protection import protection_sentence
+from fedrec_unlearn.report.unlearning import Kept
 from fedrec_unlearn.report.wording import (
     attacker_name,
     byte_size,
@@ -22,9 +25,35 @@ from fedrec_unlearn.report.wording import (
 
 def summarise(run: RunFigures) -> list[str]:
     """Sentences on one run: how far it is, how well it recommends, what it leaks, what it costs."""
-    attack = [leak_sentence(result, _rivals(run, result)) for result in run.attack if result.worst]
-    sentences = [_progress(run), _ranking(run), *attack, _traffic(run)]
+    unlearned = run.unlearning.attributes if run.unlearning is not None else ()
+    attack = [
+        leak_sentence(result, _rivals(run, result))
+        for result in run.attack
+        if result.worst and result.attribute not in unlearned
+    ]
+    sentences = [_progress(run), _ranking(run), *_unlearning(run), *attack, _traffic(run)]
     return [sentence for sentence in sentences if sentence]
+
+
+def kept_metric(run: RunFigures) -> Kept | None:
+    """The metric by which to tell how well recommendation has survived unlearning: the one that chose the round."""
+    kept = run.unlearning.kept if run.unlearning is not None else ()
+    preferred = [pair for pair in kept if pair.metric == run.selected_by]
+    return next(iter([*preferred, *kept]), None)
+
+
+def _unlearning(run: RunFigures) -> list[str]:
+    found = run.unlearning
+    if found is None:
+        return []
+    sentences = [protection_sentence(found, attribute, run.options) for attribute in found.attributes]
+    pair = kept_metric(run)
+    if pair is not None and pair.before is not None and pair.after is not None and pair.ratio is not None:
+        sentences.append(
+            f"Unlearning leaves a test {metric_name(pair.metric)} of {decimal(pair.after)} of {decimal(pair.before)} "
+            f"before ({decimal(pair.ratio, 3)} times)."
+        )
+    return sentences
 
 
 def leak_sentence(result: AttackResult, rivals: int = 1) -> str:
@@ -38,13 +67,15 @@ def leak_sentence(result: AttackResult, rivals: int = 1) -> str:
         f"names the {result.attribute} of a user right in {percent(accuracy.value)} of cases "
         f"(balanced accuracy{_interval(accuracy)}), against {chance} by chance"
     )
-    if accuracy.low is None or accuracy.high is None:
-        return f"{start}."
-    if accuracy.low > result.chance or accuracy.high < result.chance:
-        if abs(accuracy.value - result.chance) <= result.guessing_error:
-            return f"{start}; guessing comes as far by luck with so few users: no leak is shown."
-        return f"{start}: {f'{result.attribute} leaks' if accuracy.low > result.chance else 'worse than guessing'}."
-    return f"{start}, which lies within the interval: no leak is shown."
+    turned = f"; turned round, its answers are right in {percent(1.0 - accuracy.value)}"
+    end = {
+        "open": ".",
+        "none": ", which lies within the interval: no leak is shown.",
+        "luck": "; guessing comes as far by luck with so few users: no leak is shown.",
+        "leaks": f": {result.attribute} leaks.",
+        "inverted": f": it is reliably wrong{turned if len(result.classes) == 2 else ''}: {result.attribute} leaks.",
+    }
+    return start + end[result.verdict]
 
 
 def compare(runs: Sequence[RunFigures]) -> list[str]:
@@ -66,21 +97,19 @@ def compare(runs: Sequence[RunFigures]) -> list[str]:
 
 
 def _least_leak(runs: Sequence[RunFigures], attribute: str, surface: str) -> str | None:
-    worst = {run.label: worst_of(run, attribute, surface) for run in runs}
-    values = {label: r.balanced_accuracy.value for label, r in worst.items() if r is not None}
-    known = {label: value for label, value in values.items() if value is not None}
+    worst = {run.label: result for run in runs if (result := worst_of(run, attribute, surface)) is not None}
+    known = {label: value for label, r in worst.items() if (value := r.distance.value) is not None}
     if len(known) < 2:
         return None
     least = min(known, key=lambda label: known[label])
-    result = worst[least]
-    assert result is not None
-    high = result.balanced_accuracy.high
-    others = [f"{percent(value)} for {label}" for label, value in known.items() if label != least]
-    lows = [r.balanced_accuracy.low for label, r in worst.items() if r is not None and label != least]
+    reached = {label: percent(worst[label].balanced_accuracy.value or 0.0) for label in known}
+    high = worst[least].distance.high
+    others = [f"{value} for {label}" for label, value in reached.items() if label != least]
+    lows = [worst[label].distance.low for label in known if label != least]
     overlap = high is not None and any(low is not None and low <= high for low in lows)
     return (
         f"{least} gives away least of {attribute} to an attacker who sees {surface_seen(surface)}: "
-        f"balanced accuracy {percent(known[least])}, against {listed(others)} ({percent(result.chance)} by chance)"
+        f"balanced accuracy {reached[least]}, against {listed(others)} ({percent(worst[least].chance)} by chance)"
         + ("; the 95\u00a0% intervals overlap, so the order is uncertain." if overlap else ".")
     )
 
@@ -91,8 +120,8 @@ def targets(runs: Sequence[RunFigures]) -> list[tuple[str, str]]:
 
 
 def worst_of(run: RunFigures, attribute: str, surface: str) -> AttackResult | None:
-    """The strongest attack of a run on an attribute, None if there was none."""
-    return next((r for r in run.attack if r.worst and r.target == (attribute, surface)), None)
+    """The attack of a run on an attribute that is furthest from chance, None if there was none."""
+    return worst_result(run.attack, attribute, surface)
 
 
 def shared_metric(runs: Sequence[RunFigures]) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedrec_unlearn.report.figures import PARTS, AttackResult, Estimate, RunFigures
+from fedrec_unlearn.report.figures import PARTS, RunFigures
+from fedrec_unlearn.report.inference import AttackResult, Estimate
 from fedrec_unlearn.report.wording import (
     FACTS,
     attacker_name,

@@ -18,16 +18,29 @@ METRICS = {
 
 SURFACES = {
     "user_embedding": ("user embedding", "the user embeddings"),
-    "update_support": ("updated items", "for which items a user uploads rows"),
+    "update_support": ("updated items", "the ids of the rows a user uploads"),
     "update_values": ("update values", "the values of the rows a user uploads"),
+    "decoded_support": ("decoded items", "a user's own items, decoded from the ids of the uploaded rows"),
+    "trajectory": ("trajectory", "snapshots of the user embeddings during training"),
+    "directions": ("directions", "the directions in which the user embeddings moved during training"),
 }
 """Attack surface -> (short name, what the attacker sees, as the object of a sentence)."""
+
+UPLOADS = ("update_support", "update_values", "decoded_support")
+"""Surfaces that a server has under a transport in the clear."""
+
+COURSES = ("trajectory", "directions")
+"""Surfaces that need snapshots of training."""
+
+CLEAR_TRANSPORTS = ("plain", "sparse")
+"""Transports that show the server what each user uploads."""
 
 ATTACKERS = {
     "logistic": "logistic regression",
     "mlp": "MLP",
     "boosted_trees": "boosted trees",
     "knn": "nearest neighbours",
+    "svm": "RBF-SVM",
 }
 """Attacker -> name."""
 
@@ -39,6 +52,7 @@ FACTS = {
     "model": "Model",
     "embedding_dim": "Embedding length",
     "objective": "Objective",
+    "unlearned": "Unlearned",
     "transport": "Transport",
     "engine": "Engine",
     "clients_per_round": "Clients a round",
@@ -174,6 +188,21 @@ def moment(iso: str) -> str:
     """`2026-01-31T12:00:00+00:00` -> `2026-01-31 12:00 UTC`; anything else as it is."""
     found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00)", iso)
     return f"{found[1]} {found[2]} UTC" if found else iso
+
+
+def points(difference: float) -> str:
+    """A difference of shares: `0.012` -> `+1.2 points`."""
+    return f"{signed(100.0 * difference, 1)}\u00a0points"
+
+
+def strength(epsilon: float) -> str:
+    """`0.1` -> `0.1`, `1e-05` -> `1e-5`: as a user would write it."""
+    return re.sub(r"e([+-])0+(\d)", r"e\1\2", f"{epsilon:g}").replace("e+", "e")
+
+
+def headed(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def plural(number: int, noun: str, ending: str = "s") -> str:

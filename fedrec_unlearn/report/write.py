@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
-from fedrec_unlearn.errors import DependencyError, RunError
+from fedrec_unlearn.errors import RunError
 from fedrec_unlearn.report.export import to_csv, to_json
 from fedrec_unlearn.report.figures import figures_of
 from fedrec_unlearn.report.page import to_html
 from fedrec_unlearn.report.record import RunRecord
+from fedrec_unlearn.report.template import need_libraries, write_whole
 
 _RUN_FILES = ("run.json", "metrics.json", "attack.json")
 
@@ -33,11 +32,7 @@ def write_report(records: Sequence[RunRecord], output: Path) -> list[Path]:
         RunError: no records, or `output` cannot be written.
         DependencyError: Jinja2 or matplotlib is not installed.
     """
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
-    if missing:
-        raise DependencyError(
-            f"a report needs {' and '.join(missing)}, which is not installed: pip install 'fedrec-unlearn[report]'"
-        )
+    need_libraries()
     if not records:
         raise RunError("a report needs at least one run; give one or more run folders")
     output = Path(output)
@@ -55,19 +50,7 @@ def write_report(records: Sequence[RunRecord], output: Path) -> list[Path]:
         runs = figures_of(records)
         contents = [to_html(runs, [path.name for path in paths[1:]]), to_json(runs), to_csv(runs)]
         for path, content in zip(paths, contents, strict=True):
-            _replace(path, content)
+            write_whole(path, content)
     except OSError as error:
         raise RunError(f"{error.filename or page}: cannot be written: {error.strerror or error}") from error
     return paths
-
-
-def _replace(path: Path, content: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

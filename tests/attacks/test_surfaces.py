@@ -5,9 +5,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from scipy import sparse
 
-from fedrec_unlearn.attacks import infer_attribute, surfaces, update_support, update_values
+from fedrec_unlearn.attacks import (
+    decoded_support,
+    decoding,
+    infer_attribute,
+    surfaces,
+    update_support,
+    update_values,
+)
+from fedrec_unlearn.config import DataConfig, SplitConfig
+from fedrec_unlearn.data import load_dataset, make_split
+from fedrec_unlearn.data.types import UserItems
 from fedrec_unlearn.errors import AttackError
+from fedrec_unlearn.federation.local_data import ClientData
 
 WIDTH = 6
 
@@ -144,3 +157,131 @@ def test_the_items_of_movielens_tell_gender():
     assert found.counts == (273, 670)
     assert 0.65 < found.balanced_accuracy.mean < 0.78
     assert control.distance_from_chance < 0.06
+
+
+def drawn_uploads(items_of, n_items, num_negatives=1, seed=0):
+    """Ids that clients upload in a round, in the federation's own way of drawing negatives, and their own items."""
+    user = np.repeat(np.arange(len(items_of)), [len(items) for items in items_of])
+    train = UserItems.from_pairs(user, np.concatenate(items_of), len(items_of), n_items)
+    local = ClientData(train, torch.device("cpu")).local(torch.arange(len(items_of)), seed, 3, num_negatives)
+    ids = [
+        np.concatenate([train.of(u), local.neg_items[local.neg_ptr[u] : local.neg_ptr[u + 1]].numpy()])
+        for u in range(len(items_of))
+    ]
+    shuffle = np.random.default_rng(seed)
+    ids = [shuffle.permutation(mine) for mine in ids]
+    own = sparse.csr_matrix((np.ones(len(train.items)), train.items, train.indptr), shape=(len(items_of), n_items))
+    return np.concatenate([[0], np.cumsum([len(mine) for mine in ids])]), np.concatenate(ids), own
+
+
+def popular_items(n_users=120, n_items=400, seed=0):
+    draws = np.random.default_rng(seed)
+    popularity = 1.0 / (1.0 + draws.permutation(n_items)) ** 0.7
+    sizes = draws.integers(3, 60, n_users)
+    return [draws.choice(n_items, size, replace=False, p=popularity / popularity.sum()) for size in sizes]
+
+
+def precision(decoded, own):
+    return decoded.multiply(own).sum() / decoded.sum()
+
+
+@pytest.mark.parametrize(("num_negatives", "least"), [(1, 0.93), (2, 0.83), (4, 0.6)])
+def test_the_way_negatives_are_drawn_gives_a_users_own_items_away(num_negatives, least):
+    indptr, ids, own = drawn_uploads(popular_items(), 400, num_negatives)
+    decoded = decoded_support(indptr, ids, 400, num_negatives)
+    assert np.array_equal(np.asarray(decoded.sum(axis=1)).ravel(), np.asarray(own.sum(axis=1)).ravel())
+    assert set(decoded.data) == {1.0}
+    assert precision(update_support(indptr, ids, 400), own) == pytest.approx(1 / (1 + num_negatives))
+    assert precision(decoded, own) > least
+
+
+def test_where_one_comb_fits_only_neighbours_of_a_negative_are_in_doubt():
+    doubtful, certain = 0, 0
+    for seed in range(20):
+        items = np.random.default_rng(seed).choice(300, 12, replace=False)
+        indptr, ids, own = drawn_uploads([items], 300, seed=seed)
+        decoded, uploads, ranks = decoded_support(indptr, ids, 300), np.sort(ids), np.arange(12)
+        held = np.bincount((uploads - np.arange(24)) % 276, minlength=276)
+        assert len(decoding._fitting_turns(np.bincount(ranks * 288 // 12 - ranks, minlength=276), held)) == 1
+        wrong = set(decoded.nonzero()[1]) - set(own.nonzero()[1])
+        for item in uploads:
+            alone = not {(item + 1) % 300, (item - 1) % 300} & set(uploads)
+            certain += alone
+            doubtful += item in wrong
+            assert not (alone and item in wrong)
+    assert certain > 20 * 18
+    assert doubtful < 20
+
+
+def test_turns_that_fit_are_those_a_search_over_all_offsets_finds():
+    draws = np.random.default_rng(3)
+    for seed in range(30):
+        n_items = int(draws.integers(6, 40))
+        size = int(draws.integers(1, n_items // 2))
+        items = np.sort(draws.choice(n_items, size, replace=False))
+        indptr, ids, _ = drawn_uploads([items], n_items, seed=seed)
+        uploads = np.sort(ids)
+        silent, unseen = n_items - len(uploads), n_items - size
+        if silent < 1:
+            continue
+        held = np.bincount((uploads - np.arange(len(uploads))) % silent, minlength=silent)
+        found = set()
+        for start in range(unseen):
+            ranks = np.sort((np.arange(size) * unseen // size + start) % unseen)
+            comb = np.bincount((ranks - np.arange(size)) % silent, minlength=silent)
+            if np.all(comb <= held):
+                found.add(tuple(comb))
+        ranks = np.arange(size)
+        comb = np.bincount(ranks * unseen // size - ranks, minlength=silent)
+        turns = decoding._fitting_turns(comb, held)
+        assert {tuple(np.roll(comb, turn)) for turn in turns} == found
+        assert len(found) >= 1
+
+
+def test_decoding_does_not_depend_on_the_order_of_uploads():
+    indptr, ids, _ = drawn_uploads(popular_items(40), 400)
+    flip = np.concatenate([np.arange(a, b)[::-1] for a, b in pairwise(indptr)])
+    assert np.array_equal(
+        decoded_support(indptr, ids, 400).toarray(), decoded_support(indptr, ids[flip], 400).toarray()
+    )
+
+
+def test_negatives_drawn_independently_leave_popularity_to_decide():
+    items, draws = popular_items(), np.random.default_rng(5)
+    ids = [
+        np.concatenate([mine, draws.choice(np.setdiff1d(np.arange(400), mine), len(mine), replace=False)])
+        for mine in items
+    ]
+    indptr = np.concatenate([[0], np.cumsum([len(mine) for mine in ids])])
+    own = update_support(np.concatenate([[0], np.cumsum([len(mine) for mine in items])]), np.concatenate(items), 400)
+    assert 0.55 < precision(decoded_support(indptr, np.concatenate(ids), 400), own) < 0.85
+
+
+def test_without_negatives_every_upload_is_an_own_item():
+    indptr, ids, _ = drawn_uploads(popular_items(10), 400, num_negatives=0)
+    assert np.array_equal(decoded_support(indptr, ids, 400, 0).toarray(), update_support(indptr, ids, 400).toarray())
+
+
+def test_edges_of_decoding():
+    assert decoded_support([0], [], 7).shape == (0, 7)
+    assert decoded_support([0, 0, 2], [4, 1], 7).sum() == 1
+    # everything is uploaded: nothing tells, but half is still named
+    assert decoded_support([0, 4], [0, 1, 2, 3], 4).sum() == 2
+    with pytest.raises(AttackError, match="num_negatives is -1"):
+        decoded_support([0, 1], [0], 7, -1)
+    with pytest.raises(AttackError, match="item id 9 is out of range"):
+        decoded_support([0, 1], [9], 7)
+
+
+def test_own_items_of_movielens_are_decoded_and_tell_gender_better_than_all_uploads(fedrec_data):
+    dataset = load_dataset(DataConfig(name="ml-100k", dir=str(fedrec_data)), ("gender",))
+    train = make_split(dataset, SplitConfig()).train
+    indptr, ids, own = drawn_uploads([train.of(u) for u in range(train.n_users)], train.n_items)
+    decoded, everything = decoded_support(indptr, ids, train.n_items), update_support(indptr, ids, train.n_items)
+    assert precision(everything, own) == pytest.approx(0.5)
+    assert 0.93 < precision(decoded, own) < 0.97
+    options = {"attribute": "gender", "classes": ("F", "M"), "attackers": ("logistic",), "seeds": (0,)}
+    labels = dataset.attributes["gender"].labels
+    [from_decoded] = infer_attribute(decoded, labels, surface="decoded_support", **options)
+    [from_all] = infer_attribute(everything, labels, surface="update_support", **options)
+    assert from_decoded.balanced_accuracy.mean > from_all.balanced_accuracy.mean

@@ -20,7 +20,7 @@ from fedrec_unlearn.federation.vectorised import VectorisedEngine
 from fedrec_unlearn.models import make_model, make_objective
 
 N_USERS, N_ITEMS, FIELDS = 23, 40, (3, 4)
-MODELS = ("mf", "ncf", "fm", "deepfm")
+MODELS = ("mf", "ncf", "fm", "deepfm", "pfedrec")
 
 
 def train_items() -> UserItems:

@@ -13,7 +13,7 @@ from fedrec_unlearn.errors import ModelError
 from fedrec_unlearn.models import Objective, Recommender, make_model, make_objective
 
 USERS, ITEMS, DIM, HIDDEN, FIELDS = 7, 11, 4, (6, 5, 3), (2, 3)
-KINDS = ["mf", "ncf", "fm", "deepfm", "fm+features", "deepfm+features"]
+KINDS = ["mf", "ncf", "fm", "deepfm", "pfedrec", "fm+features", "deepfm+features"]
 
 
 def build(kind: str) -> Recommender:
@@ -75,6 +75,8 @@ def by_formula(kind: str, user: Tensor, item: Tensor, dense: Mapping[str, Tensor
         return torch.stack([a * b for a, b in zip(user, item, strict=True)]).sum()
     if name == "fm":
         return factorisation_machine(user, item, dense, x)
+    if name == "pfedrec":
+        return layer(user[:DIM].unsqueeze(0), user[DIM:])(item)[0]  # type: ignore[no-any-return]
     if name == "ncf":
         hidden = mlp(dense)(torch.cat([user[DIM:], item[DIM:]]))
         weight = torch.cat([dense["output_gmf_weight"], dense["output_mlp_weight"]]).unsqueeze(0)
@@ -152,8 +154,8 @@ def test_a_score_declared_bilinear_is_an_inner_product_with_the_item_row(kind: s
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", ["ncf", "deepfm", "fm+features", "deepfm+features"])
-def test_a_score_that_is_not_bilinear_does_not_claim_to_be(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["ncf", "deepfm", "pfedrec", "fm+features", "deepfm+features"])
+def test_a_score_without_the_bilinear_way_does_not_claim_to_have_it(kind: str) -> None:
     assert build(kind).bilinear is None
 
 
@@ -161,6 +163,7 @@ def test_a_score_that_is_not_bilinear_does_not_claim_to_be(kind: str) -> None:
     ("kind", "private", "rows", "dense"),
     [
         ("mf", {"user_embedding": 4}, {"item_embedding": 4}, {}),
+        ("pfedrec", {"score_weight": 4, "score_bias": 1}, {"item_embedding": 4}, {}),
         ("fm", {"user_embedding": 4, "user_linear": 1}, {"item_embedding": 4, "item_linear": 1}, {"bias": (1,)}),
         (
             "fm+features",
@@ -224,6 +227,28 @@ def test_users_and_items_start_from_different_draws_of_the_spread_asked_for() ->
         assert float(embedding.std()) == pytest.approx(0.05, rel=4 / (2 * 64_000) ** 0.5)
         assert abs(float(embedding.mean())) < 4 * 0.05 / 64_000**0.5
         assert len(torch.unique(rows[:, 0])) == 2000
+
+
+def test_personalised_clients_all_start_from_one_score_function_drawn_from_the_seed() -> None:
+    model = make_model(ModelConfig(name="pfedrec", embedding_dim=500), USERS, ITEMS)
+    rows = model.initial_user_rows(1, 0.05)
+    assert rows.shape == (USERS, 501)
+    assert torch.equal(rows, rows[:1].expand_as(rows))
+    assert not torch.equal(rows, model.initial_user_rows(2, 0.05))
+    assert rows[0].all()  # the bias too
+    # 501 draws: four standard errors
+    assert float(rows[0].std()) == pytest.approx(0.05, rel=4 / (2 * 501) ** 0.5)
+    # clients must be able to part: no two may share a row's storage
+    rows[0] += 1.0
+    assert not torch.equal(rows[0], rows[1])
+
+
+def test_an_attacker_on_a_personalised_model_sees_the_personal_layer() -> None:
+    model = build("pfedrec")
+    rows = draws(USERS, 5, seed=1)
+    parts = model.user_layout.parts(rows)
+    expected = torch.cat([parts["score_weight"], parts["score_bias"]], dim=1)
+    assert torch.equal(model.user_representation(rows), expected)
 
 
 def test_weights_start_glorot_uniform_with_the_fans_of_the_whole_layer() -> None:

@@ -42,7 +42,10 @@ def _sentences(folder: Path) -> list[str]:
             "gender leaks.",
         ),
         ((0.51, 0.48, 0.54), "50 % by chance, which lies within the interval: no leak is shown."),
-        ((0.45, 0.42, 0.48), "50 % by chance: worse than guessing."),
+        (
+            (0.45, 0.42, 0.48),
+            "50 % by chance: it is reliably wrong; turned round, its answers are right in 55 %: gender leaks.",
+        ),
         (
             (0.53, 0.52, 0.54),  # 0.03 is below 1.96 standard errors of guessing, 0.035
             "50 % by chance; guessing comes as far by luck with so few users: no leak is shown.",

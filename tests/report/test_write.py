@@ -363,7 +363,7 @@ def test_a_missing_library_is_named_with_its_remedy(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = read_run(make_run(rounds=3))
-    monkeypatch.setattr("fedrec_unlearn.report.write.find_spec", lambda name: None if name == "jinja2" else object())
+    monkeypatch.setattr("fedrec_unlearn.report.template.find_spec", lambda name: None if name == "jinja2" else object())
     with pytest.raises(DependencyError, match=r"needs jinja2, which is not installed: pip install .*\[report\]"):
         write_report([record], tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -397,7 +397,7 @@ def test_two_surfaces_are_told_apart(make_run: MakeRun, tmp_path: Path) -> None:
     rows = page.table("Attacks")[1:]
     assert [row[1][0] for row in rows] == ["user embedding"] * 8 + ["updated items"] * 8
     assert sum("worst" in row[2][0] for row in rows) == 4
-    assert "An attacker who sees for which items a user uploads rows (logistic regression" in page.text
+    assert "An attacker who sees the ids of the rows a user uploads (logistic regression" in page.text
     assert content["runs"][0]["attack"][8]["worst"]
 
 

@@ -1,0 +1,176 @@
+"""Studies from files: strict YAML, checked as a whole before any work starts.
+
+A study file names its arms in a line each and may spell out a grid of methods and strengths in one::
+
+    paper: fedau2
+    title: FedAU² on MovieLens 100K
+    seeds: [2020, 2021, 2022, 2023, 2024]
+    base:                       # a configuration, as in configs/*.yaml
+      data: {name: ml-100k}
+      attack: {attributes: [gender, age]}
+    utility: [ndcg@10]
+    surfaces:
+      table: {user_embedding: all, trajectory: unlearned}
+      ablation: {user_embedding: unlearned}
+    arms:
+      - {name: none}
+      - {method: fedau2, unlearns: [gender], epsilon: 0.1}
+      - {method: moments, unlearns: [gender], from: none}
+    ablation: {methods: [grl, fedau2], unlearns: [gender], epsilons: [0.01, 0.1, 1.0]}
+    targets:
+      - {aim: gender from FedAU², arm: fedau2-gender, attribute: gender, at_most: 0.55, keeps: {ndcg@10/99neg: 0.97}}
+    quick: {seeds: [2020], arms: [none, fedau2-gender], options: {federation.rounds: 60}}
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+
+from fedrec_unlearn.bench.arm_file import Ground, read_arms, read_grid, read_surfaces
+from fedrec_unlearn.bench.reading import Entry, Options, read_yaml
+from fedrec_unlearn.bench.study import GROUPS, Study, Target
+from fedrec_unlearn.bench.target_file import read_inversion, read_targets
+from fedrec_unlearn.config import Config
+from fedrec_unlearn.config_file import packaged_configs
+from fedrec_unlearn.config_options import did_you_mean
+from fedrec_unlearn.errors import ConfigError
+
+_KEYS = (
+    "paper", "title", "seeds", "base", "baseline", "utility", "surfaces", "arms", "ablation", "inversion", "targets",
+    "quick",
+)  # fmt: skip
+
+
+def paper_studies(paper: str | None = None) -> dict[str, Path]:
+    """Study files that come with the package, by name.
+
+    Args:
+        paper: only those of one paper (``fedau2`` for ``fedau2_ml-100k``).
+    """
+    folder = next(iter(packaged_configs().values())).parent / "paper"
+    found = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    return {name: file for name, file in found.items() if paper is None or name.partition("_")[0] == paper}
+
+
+def find_study(name: str, paper: str | None = None) -> Path:
+    """The file of a study.
+
+    Args:
+        name: of a study that comes with the package, with or without the paper's, or a YAML file.
+        paper: the paper it must belong to.
+
+    Raises:
+        ConfigError: no such study, with the nearest ones.
+    """
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise ConfigError(f"no study file {name}")
+        return Path(name)
+    known = paper_studies(paper)
+    short = {study.partition("_")[2]: study for study in known}
+    if name in known or name in short:
+        return known[short.get(name, name)]
+    near = did_you_mean(difflib.get_close_matches(name, [*known, *short], n=2))
+    of = f" of {paper}" if paper else ""
+    raise ConfigError(f"no study {name}{of}{near or '; studies: ' + ', '.join(known)}")
+
+
+def load_study(file: Path, *, quick: bool = False) -> Study:
+    """Read and check a study.
+
+    Args:
+        file: a YAML file as above.
+        quick: with the changes its section `quick` makes.
+
+    Raises:
+        ConfigError: whatever is wrong with it, with file and line.
+    """
+    root = read_yaml(file)
+    found = root.fields(_KEYS, required=("paper", "title", "seeds", "base", "surfaces", "arms"))
+    shortened = found["quick"].fields(("seeds", "arms", "options", "inversion")) if "quick" in found else {}
+    if quick and not shortened:
+        root.fail("has no section quick, so there is no short version of it")
+    below = Options.of(found["base"])
+    below.config()  # an error of the whole study is told under quick too
+    above = Options.of(shortened["options"]) if quick and "options" in shortened else Options({})
+    base = above.over(below).config()
+    if not base.attack.attributes:
+        found["base"].fail("attack.attributes must name the attributes the study is about, for example [gender]")
+    if base.federation.objective == "mse":
+        found["base"].fail("federation.objective: a study compares ranking metrics, which mse does not have")
+    groups = found["surfaces"].fields(GROUPS, required=("table",))
+    ground = Ground(below, above, {group: read_surfaces(entry) for group, entry in groups.items()})
+    arms = read_arms(found["arms"], ground)
+    if "ablation" in found and not found["ablation"].empty:
+        arms += read_grid(found["ablation"], ground, {arm.name for arm in arms})
+    names = [arm.name for arm in arms]
+    baseline = found["baseline"].one_of(names) if "baseline" in found else names[0]
+    study = Study(
+        name=file.stem,
+        paper=found["paper"].text(),
+        title=found["title"].text(),
+        seeds=_seeds(found["seeds"]),
+        base=base,
+        baseline=baseline,
+        utility=_utility(found.get("utility"), base),
+        arms=tuple(arms),
+    )
+    study = replace(
+        study, inversion=read_inversion(found.get("inversion"), shortened.get("inversion") if quick else None, study)
+    )
+    study = replace(study, targets=read_targets(found.get("targets"), study))
+    kept = _quick_arms(shortened["arms"], study) if "arms" in shortened else set(names)
+    seeds = _seeds(shortened["seeds"]) if "seeds" in shortened else study.seeds
+    return _shortened(study, kept, seeds) if quick else study
+
+
+def _seeds(entry: Entry) -> tuple[int, ...]:
+    seeds = tuple(seed.integer(least=0) for seed in entry.entries())
+    if not seeds:
+        entry.fail("needs at least one seed")
+    if len(set(seeds)) < len(seeds):
+        entry.fail("names a seed twice")
+    return seeds
+
+
+def _utility(entry: Entry | None, base: Config) -> tuple[str, ...]:
+    if entry is None:
+        return (base.evaluation.ranking_metric,)
+    offered = [f"{metric}@{k}" for metric in base.evaluation.metrics for k in base.evaluation.topk]
+    metrics = tuple(metric.one_of(offered) for metric in entry.entries())
+    if not metrics:
+        entry.fail("needs at least one metric")
+    return metrics
+
+
+def _quick_arms(entry: Entry, study: Study) -> set[str]:
+    names = [arm.name for arm in study.arms]
+    kept = {given.one_of(names) for given in entry.entries()}
+    if study.baseline not in kept:
+        entry.fail(f"must hold {study.baseline}, which the others are compared with")
+    for name in sorted(kept):
+        source = study.arm(name).source
+        if source is not None and source not in kept:
+            entry.fail(f"{name} starts from {source}, which is not among them")
+    return kept
+
+
+def _shortened(study: Study, kept: set[str], seeds: tuple[int, ...]) -> Study:
+    def possible(target: Target) -> bool:
+        needed = set(target.arms) | ({target.relation.arm} if target.relation else set())
+        return needed <= kept
+
+    return replace(
+        study,
+        seeds=seeds,
+        arms=tuple(arm for arm in study.arms if arm.name in kept),
+        inversion=tuple(
+            replace(plan, trained=tuple(name for name in plan.trained if name in kept))
+            for plan in study.inversion
+            if plan.rows in kept
+        ),
+        targets=tuple(target for target in study.targets if possible(target)),
+        quick=True,
+    )

@@ -1,0 +1,1 @@
+"""Attribute unlearning: private rows from which an attacker cannot tell what a user is."""
