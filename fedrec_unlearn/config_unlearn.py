@@ -80,10 +80,14 @@ class UnlearnConfig:
     """The adversary's updates and the moments travel as additive shares to two servers; off: in the clear."""
     further_rounds: int = 300
     """Rounds of further training when unlearning starts from a trained run (adversarial methods)."""
-    moment_share: float = 0.7
+    moment_share: float = 0.8
     """moments: share of the users, drawn at random, whose moments are summed. All of them would overfit: labels become readable the other way round."""
-    shrinkage: float = 0.1
-    """moments, leace: covariances are pulled this far towards a multiple of the identity."""
+    moment_order: Literal["damped", "optimal", "mean"] = "damped"
+    """moments: damped: means and covariances as far as that is cheap in scores; optimal: optimal transport between Gaussians, all of the difference; mean: means only."""
+    transport_ridge: float = 0.015
+    """moments: λ of the damped map; larger moves less."""
+    shrinkage: float = 0.0
+    """moments: a class of n users keeps n / (n + shrinkage · width) of its own covariance, the rest is that within all classes."""
     item_rounds: int = 0
     """moments: rounds after the transport in which item rows are trained on and private rows stand still."""
     matching_steps: int = 100
@@ -114,14 +118,13 @@ class UnlearnConfig:
         )
         for name in ("hidden_size", "latent_size", "further_rounds", "matching_steps"):
             _need(getattr(self, name) >= 1, f"unlearn.{name}", "must be at least 1")
-        for name in ("trigger_scale", "client_learning_rate", "server_learning_rate", "dp_epsilon"):
+        for name in ("trigger_scale", "client_learning_rate", "server_learning_rate", "dp_epsilon", "transport_ridge"):
             _need(getattr(self, name) > 0, f"unlearn.{name}", "must be positive")
-        for name in ("beta_latent", "beta_weight", "item_rounds", "matching_weight"):
+        for name in ("beta_latent", "beta_weight", "item_rounds", "matching_weight", "shrinkage"):
             _need(getattr(self, name) >= 0, f"unlearn.{name}", "must be 0 or more")
         _need(0 < self.selection_share < 1, "unlearn.selection_share", "must lie in (0, 1)")
         _need(0 <= self.tolerance < 1, "unlearn.tolerance", "must lie in [0, 1)")
         _need(0 < self.moment_share <= 1, "unlearn.moment_share", "must lie in (0, 1]")
-        _need(0 <= self.shrinkage < 1, "unlearn.shrinkage", "must lie in [0, 1)")
         _need(0 < self.dp_delta < 1, "unlearn.dp_delta", "must lie in (0, 1)")
 
     @property

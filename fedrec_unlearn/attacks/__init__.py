@@ -10,12 +10,10 @@ from fedrec_unlearn.attacks.attackers import (
 )
 from fedrec_unlearn.attacks.attribute_inference import AttackWarning, Progress, infer_attribute
 from fedrec_unlearn.attacks.decoding import decoded_support
-from fedrec_unlearn.attacks.decoding import decoded_support
 from fedrec_unlearn.attacks.folds import shuffled_labels, smallest_class, stratified_folds
 from fedrec_unlearn.attacks.results import AttackMetric, AttackResult
 from fedrec_unlearn.attacks.surfaces import update_support, update_values
 from fedrec_unlearn.attacks.trajectory import direction_features, one_step_direction, trajectory_features
-from fedrec_unlearn.attacks.trajectory import direction_features, trajectory_features
 
 __all__ = [
     "ATTACKERS",
@@ -27,8 +25,6 @@ __all__ = [
     "Progress",
     "decoded_support",
     "direction_features",
-    "decoded_support",
-    "direction_features",
     "infer_attribute",
     "one_step_direction",
     "resolve_attacker",
@@ -37,7 +33,6 @@ __all__ = [
     "shuffled_labels",
     "smallest_class",
     "stratified_folds",
-    "trajectory_features",
     "trajectory_features",
     "update_support",
     "update_values",

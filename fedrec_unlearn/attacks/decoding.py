@@ -40,9 +40,7 @@ PASSES = 2
 """Times all users are decoded: the first by how often an item is uploaded, the others by what the one before found."""
 
 
-def decoded_support(
-    indptr: ArrayLike, item_ids: ArrayLike, n_items: int, num_negatives: int = 1
-) -> sparse.csr_matrix:
+def decoded_support(indptr: ArrayLike, item_ids: ArrayLike, n_items: int, num_negatives: int = 1) -> sparse.csr_matrix:
     """Items the server takes for each user's own, from the ids uploaded in one round.
 
     Args:
@@ -124,4 +122,5 @@ def _fitting_turns(comb: IntArray, held: IntArray) -> IntArray:
             break
         turns = turns[held[(turns + tooth) % len(held)] >= comb[tooth]]
     fits = held[(turns[:, None] + teeth) % len(held)] >= comb[teeth]
-    return turns[fits.all(axis=1)]
+    fitting: IntArray = turns[fits.all(axis=1)]
+    return fitting

@@ -166,8 +166,8 @@ class CappedSVC(SVC):  # type: ignore[misc, unused-ignore]
         self,
         max_rows: int = 3000,
         C: float = 1.0,  # noqa: N803, as SVC calls it
-        kernel: str = "rbf",
-        gamma: str | float = "scale",
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
         class_weight: Any = None,
         cache_size: float = 200,
         random_state: int | None = None,
@@ -181,6 +181,7 @@ class CappedSVC(SVC):  # type: ignore[misc, unused-ignore]
             random_state=random_state,
         )
         self.max_rows = max_rows
+        self.random_state = random_state
 
     def fit(self, features: Any, labels: Any, sample_weight: Any = None) -> CappedSVC:
         """Fit to features of shape (n, d) and class ids of shape (n,), or to a sample of them."""

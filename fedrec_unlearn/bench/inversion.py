@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -97,7 +98,8 @@ def invert(task: InversionTask) -> list[dict[str, Any]]:
     if before is not None:
         return before
     plan = task.plan
-    with torch_threads(load_config(RunFolder(task.rows).config)):
+    with torch_threads(load_config(RunFolder(task.rows).config)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # told when the runs were made
         folder, assembly = reopen(task.rows)
         state, _ = trained_state(folder, assembly)
         rows = assembly.workload.model.user_representation(state.private).cpu().double().numpy()

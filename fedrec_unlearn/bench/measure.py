@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from fedrec_unlearn.bench.study import Task
 from fedrec_unlearn.config import AttackConfig, Config, UnlearnConfig
-from fedrec_unlearn.config_file import config_to_dict, load_config
-from fedrec_unlearn.errors import FedRecError, RunError
+from fedrec_unlearn.config_file import load_config
+from fedrec_unlearn.errors import RunError
 from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_error, write_json
 from fedrec_unlearn.progress import SilentProgress
 
@@ -130,7 +130,8 @@ def finished_result(task: Task) -> Result | None:
         return None
     if content.get("format") != _FORMAT or status != "finished" or content.get("settings") != task.settings:
         return None
-    return Result(content["row"], content["attributes"])
+    # what tables call it is no part of the result
+    return Result(content["row"] | {"label": task.arm.label, "group": task.arm.group}, content["attributes"])
 
 
 def complete(task: Task, steps: Steps) -> Result:
@@ -143,6 +144,11 @@ def complete(task: Task, steps: Steps) -> Result:
     before = finished_result(task)
     if before is not None:
         return before
+    for parent in (task.folder.parent, task.result.parent):
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(parent, error) from error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _bring_to_finish(task, steps)
@@ -152,6 +158,9 @@ def complete(task: Task, steps: Steps) -> Result:
             # one seed of folds and attackers for each training seed: the spread over seeds is that of both
             options = replace(task.config.attack, surfaces=surfaces, attributes=attributes, seeds=(task.seed,), jobs=1)
             results += steps.attack(task.folder, options)["results"]
+    surfaces_in_order = list(task.arm.surfaces)
+    known = task.config.attack.attributes
+    results.sort(key=lambda found: (surfaces_in_order.index(found["surface"]), known.index(found["attribute"])))
     row = _row(task, metrics, results)
     attributes_found = {
         found["attribute"]: {name: found[name] for name in ("classes", "counts", "chance", "majority")}
@@ -204,7 +213,7 @@ def _bring_to_finish(task: Task, steps: Steps) -> None:
             standing = "useless"  # its checkpoint is missing or damaged; the run is short, so it starts again
     if standing == "useless":
         _remove(task.folder)
-    task.folder.parent.mkdir(parents=True, exist_ok=True)
+    write_json(_origin_file(task), task.origin)
     if task.source is None:
         steps.train(task.config)
     else:
@@ -222,13 +231,12 @@ def run_standing(task: Task) -> str:
     if not task.folder.exists():
         return "absent"
     try:
-        run = read_json(folder.run)
-        config = load_config(folder.config)
-    except FedRecError:
+        status = read_json(folder.run).get("status")
+        origin = read_json(_origin_file(task))
+    except RunError:
         return "useless"
-    if _comparable(config, run, task) != _comparable(task.config, {}, task):
+    if origin != task.origin:
         return "useless"
-    status = run.get("status")
     if status == "finished":
         return "finished" if folder.metrics.is_file() else "useless"
     # a step after training takes seconds, and there is nothing of it to resume
@@ -236,18 +244,9 @@ def run_standing(task: Task) -> str:
     return "interrupted" if status in ("running", "interrupted") and resumable else "useless"
 
 
-def _comparable(config: Config, run: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """The options that make a run what it is; how it is attacked is not among them."""
-    values = config_to_dict(config)
-    for name in ("output", "attack"):
-        del values[name]
-    if task.source is not None:
-        # unlearning from a trained run sets rounds and the state to keep by itself
-        for section, name in (("federation", "rounds"), ("evaluation", "keep")):
-            del values[section][name]
-    if task.config.unlearn.epsilon == 0 and (run.get("unlearn") or {}).get("chosen"):
-        values["unlearn"]["epsilon"] = 0.0
-    return values
+def _origin_file(task: Task) -> Path:
+    """What a run was started from, written before it: its own configuration does not tell all of it."""
+    return task.result.with_suffix(".origin.json")
 
 
 def _remove(folder: Path) -> None:

@@ -6,7 +6,6 @@ import datetime
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from fedrec_unlearn.bench.study import Study, Task, tasks_of
 from fedrec_unlearn.bench.summary import summarise
 from fedrec_unlearn.bench.tables import rows_csv, study_tables, summary_csv
 from fedrec_unlearn.bench.targets import judge
-from fedrec_unlearn.errors import ConfigError, RunError
+from fedrec_unlearn.errors import ConfigError, DependencyError, RunError
 from fedrec_unlearn.federation.run_folder import write_atomic, write_error, write_json
-from fedrec_unlearn.progress import Interrupted, Progress, SilentProgress
+from fedrec_unlearn.progress import Progress, SilentProgress
 
 
 def run_study(
@@ -35,7 +34,7 @@ def run_study(
         steps: what trains and attacks, the pipeline if not given; anything else needs `jobs` 1.
 
     Returns:
-        The study's folder, with bench.json, bench.csv, summary.csv, table.md and plots beside the run folders.
+        The study's folder: bench.json, bench.csv, summary.csv, table.md, study.html and charts beside its runs.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; the same call goes on with it.
@@ -171,8 +170,10 @@ def _carry_out(
                         warned.add(text)
                         progress.message(f"warning: {text}")
                 progress.advance(number, _figures(study, done.result.row))
-    except Interrupted:
-        # its hint is how to resume a single run, and a study is gone on with as a whole
+    except KeyboardInterrupt:
+        kept = len(results) + len(inverted)
+        progress.message(f"{kept} of {total} runs are done and kept; the same command goes on from here")
+        # the hint of an `Interrupted` is how to resume a single run
         raise KeyboardInterrupt from None
     finally:
         progress.finish()
@@ -206,7 +207,7 @@ def _told(
         if (job.number not in inverted if isinstance(job, InversionTask) else job.name not in results)
     ]
     lines = [f"{len(errors)} of the study's runs failed, so there are no tables:"]
-    lines += [f"  {name}: {error}" for name, error in errors.items()]
+    lines += [f"  {name}: {str(error).splitlines()[0]}" for name, error in errors.items()]
     if waiting:
         lines.append(f"  not started, for they need one of these: {', '.join(waiting)}")
     return "\n".join([*lines, "The others are done and kept; run the same command again for these."])
@@ -221,15 +222,12 @@ def _write(folder: Path, content: dict[str, Any], progress: Progress) -> None:
     write_atomic(folder / "summary.csv", summary_csv(content).encode())
     write_atomic(folder / "table.md", (head + "\n".join(table.markdown() for table in tables)).encode())
     write_json(folder / "bench.json", content)
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
-    if missing:
-        progress.message(f"no plots, they need {' and '.join(missing)}: pip install 'fedrec-unlearn[report]'")
-        return
-    from fedrec_unlearn import report
+    from fedrec_unlearn.report import write_study
 
-    draw = getattr(report, "write_study", None)
-    if draw is not None:
-        draw(content, folder)
+    try:
+        write_study(content, folder)
+    except DependencyError as error:
+        progress.message(f"no page and no charts: {error}")
 
 
 @contextmanager

@@ -186,6 +186,13 @@ class Task:
     """Everything its result depends on, in plain values."""
 
     @property
+    def origin(self) -> dict[str, Any]:
+        """The part of the settings that its run depends on: how it is attacked is not in it."""
+        given = (self.settings["config"], self.settings["source"])
+        own, source = (c and {name: value for name, value in c.items() if name != "attack"} for c in given)
+        return {"config": own, "source": source}
+
+    @property
     def name(self) -> str:
         """``<arm>-<seed>``."""
         return f"{self.arm.name}-{self.seed}"

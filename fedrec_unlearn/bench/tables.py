@@ -60,6 +60,7 @@ def study_tables(content: Content) -> list[StudyTable]:
                     if e["arm"] == content["baseline"] and (e["attribute"], e["surface"]) == (attribute, surface)
                 ] + shown
             title = GROUP_TITLES[group].format(attribute=attribute, surface=surface.replace("_", " "))
+            title = title[0].upper() + title[1:]
             tables.append(_attack_table(content, title, attribute, shown))
     if content["inversion"]:
         tables.append(_inversion_table(content["inversion"]))
@@ -79,14 +80,14 @@ def _attack_table(content: Content, title: str, attribute: str, entries: Sequenc
         figures = [_mean(entry["attackers"].get(name)) for name in attackers]
         kept = [f"{_figure(entry['utility'][metric]['ratio'])}" for metric in metrics]
         distance = _figure(entry["worst"]["distance"])
-        rows.append((entry["label"], unlearned, *figures, f"{worst} {entry['worst']['attacker']}", distance, *kept))
+        rows.append((entry["label"], unlearned, *figures, worst, entry["worst"]["attacker"], distance, *kept))
     seeds = len(content["seeds"])
     note = (
-        f"Balanced accuracy; guessing reaches {facts['chance']:.3f} (classes {_sizes(facts)}). Worst: furthest from "
-        f"guessing in either direction, with its 95 % interval over {seeds} seed{'s' * (seeds != 1)}. "
-        f"Metrics as a share of {content['baseline']}'s."
+        f"Balanced accuracy, mean of {seeds} seed{'s' * (seeds != 1)}; guessing reaches {facts['chance']:.3f} "
+        f"({_sizes(facts)}). Worst: furthest from guessing, in either direction; distance: how far. "
+        f"Ranking metrics as a share of those of {content['baseline']}."
     )
-    columns = ("arm", "unlearns", *attackers, "worst", "distance", *metrics)
+    columns = ("arm", "unlearns", *attackers, "worst, 95 % interval", "by", "distance", *metrics)
     return StudyTable(title, columns, tuple(rows), 2, note)
 
 

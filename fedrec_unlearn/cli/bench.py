@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,4 +155,5 @@ def _print_results(folder: Path) -> None:
     met = sum(target["met"] for target in content["targets"])
     if content["targets"]:
         print(f"{met} of {len(content['targets'])} targets are met")
-    print(f"Tables: {shlex.quote(shown_path(folder / 'table.md'))}")
+    if (folder / "study.html").is_file():
+        print(f"Page: {shown_path(folder / 'study.html')}")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedrec_unlearn.errors import TransportError
+from fedrec_unlearn.federation.named_vector import NamedVector
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class Contribution:
     bytes_down: int = 0
     fraction_bits: int | None = None
     """Fixed-point digits of `items`, `dense`, `term` and the losses in ring mode, None in float mode."""
-    term: dict[str, Tensor] = field(default_factory=dict)
-    """Sums of the updates of a term's shared parameters; empty without a term."""
+    term: NamedVector = field(default_factory=NamedVector.empty)
+    """Sums of the updates of a term's shared parameters, (n,); empty without a term."""
     term_sums: dict[str, TermSums] = field(default_factory=dict)
     """Weights and metrics of each of its groups."""
 
@@ -108,7 +109,7 @@ class Contribution:
         *,
         row_weight: bool,
         fraction_bits: int | None,
-        term: Mapping[str, Tensor] | None = None,
+        term: NamedVector | None = None,
         groups: Sequence[str] = (),
     ) -> Contribution:
         """Nothing from nobody, shaped like the server's tables."""
@@ -120,15 +121,17 @@ class Contribution:
             row_weight=torch.zeros(len(items), dtype=torch.float64, device=items.device) if row_weight else None,
             loss=nothing,
             fraction_bits=fraction_bits,
-            term={name: torch.zeros_like(value, dtype=dtype) for name, value in (term or {}).items()},
+            term=NamedVector.empty() if term is None else term.like(torch.zeros_like(term.flat, dtype=dtype)),
             term_sums={group: TermSums(loss=nothing) for group in groups},
         )
 
     def __add__(self, other: Contribution) -> Contribution:
         if self.fraction_bits != other.fraction_bits:
             raise TransportError("contributions in different number formats cannot be added")
-        if (self.row_weight is None) != (other.row_weight is None) or self.dense.keys() != other.dense.keys() or (
-            self.term.keys() != other.term.keys()
+        if (
+            (self.row_weight is None) != (other.row_weight is None)
+            or self.dense.keys() != other.dense.keys()
+            or (self.term.layout is not other.term.layout)
         ):
             raise TransportError("contributions to different models or aggregations cannot be added")
         row_weight = self.row_weight
@@ -145,7 +148,7 @@ class Contribution:
             bytes_up=self.bytes_up + other.bytes_up,
             bytes_down=self.bytes_down + other.bytes_down,
             fraction_bits=self.fraction_bits,
-            term={name: value + other.term[name] for name, value in self.term.items()},
+            term=self.term.like(self.term.flat + other.term.flat),
             term_sums={group: sums + other.term_sums[group] for group, sums in self.term_sums.items()},
         )
 

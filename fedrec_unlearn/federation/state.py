@@ -5,8 +5,9 @@ Plain tensors and numbers, nothing else, so that a state can be written as safet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,7 +15,11 @@ from torch import Tensor
 from fedrec_unlearn.config import Config, FederationConfig
 from fedrec_unlearn.errors import RunError
 from fedrec_unlearn.federation.contribution import Contribution
+from fedrec_unlearn.federation.named_vector import NamedVector
 from fedrec_unlearn.models import Recommender
+
+
+_TERM_MOMENTS = ("first.term", "second.term")
 
 
 @dataclass
@@ -28,14 +33,15 @@ class ServerState:
     steps: int = 0
     """Optimiser steps so far (Adam's bias correction)."""
     moments: dict[str, Tensor] = field(default_factory=dict)
-    """Adam: `first.<name>` and `second.<name>` for each tensor of `parameters`; empty for SGD."""
-    term: dict[str, Tensor] = field(default_factory=dict)
-    """Shared parameters of a term beside the recommender (adversaries); empty without one."""
+    """Adam: `first.<name>` and `second.<name>` for `items` and each `dense.<name>`, and for `term`, (n,), as one; empty
+    for SGD."""
+    term: NamedVector = field(default_factory=NamedVector.empty)
+    """Shared parameters of a term beside the recommender (adversaries), (n,); empty without one."""
     term_steps: int = 0
     """Optimiser steps of the term's parameters so far."""
 
     def parameters(self) -> dict[str, Tensor]:
-        """All tensors the server's optimiser moves, by name."""
+        """All tensors the server's optimiser moves, by name; a term's are views, `term.<name>`."""
         return {
             "items": self.items,
             **{f"dense.{name}": value for name, value in self.dense.items()},
@@ -49,13 +55,35 @@ class ServerState:
             term: their initial values by name, any float type.
             config: optimiser.
         """
-        self.moments = {name: value for name, value in self.moments.items() if ".term." not in name}
-        self.term = {name: value.to(self.items) for name, value in term.items()}
+        self.term = NamedVector.of({name: value.to(self.items) for name, value in term.items()})
         self.term_steps = 0
+        self.moments = self._moments_of_recommender()
         if config.server_optimizer == "adam":
-            for name, value in self.term.items():
-                self.moments[f"first.term.{name}"] = torch.zeros_like(value)
-                self.moments[f"second.term.{name}"] = torch.zeros_like(value)
+            for name in _TERM_MOMENTS:
+                self.moments[name] = torch.zeros_like(self.term.flat)
+
+    def copy_without_term(self) -> ServerState:
+        """A copy of the recommender's part: shares no tensor with this state."""
+        return replace(
+            self,
+            items=self.items.clone(),
+            dense={name: value.clone() for name, value in self.dense.items()},
+            moments={name: value.clone() for name, value in self._moments_of_recommender().items()},
+            term=NamedVector.empty(),
+            term_steps=0,
+        )
+
+    def named_moments(self) -> dict[str, Tensor]:
+        """The moments with those of a term by parameter, `first.term.<name>`, as views."""
+        named = self._moments_of_recommender()
+        for moment in _TERM_MOMENTS:
+            if moment in self.moments:
+                parts = self.term.like(self.moments[moment])
+                named |= {f"{moment}.{name}": value for name, value in parts.items()}
+        return named
+
+    def _moments_of_recommender(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.moments.items() if name not in _TERM_MOMENTS}
 
 
 @dataclass
@@ -99,21 +127,19 @@ def initial_state(model: Recommender, config: Config, device: torch.device, rati
 
 
 def mean_update(contribution: Contribution, aggregation: str) -> dict[str, Tensor]:
-    """Mean of the clients' updates by parameter name (`items`, `dense.<name>`, `term.<name>`), float.
+    """Mean of the clients' updates by parameter name (`items`, `dense.<name>`, and `term` for all of a term's), float.
 
     Args:
         contribution: the round's sum.
         aggregation: `mean` divides item rows by the weight of all clients, `row_mean` by the weight of those
             that touched the row; dense parameters are always divided by the weight of all. A term's parameters
-            are divided by the clients that trained their group, and left out where there is none.
+            are divided by the clients that trained their group; 0 where there is none.
     """
     dtype = contribution.items.dtype if contribution.fraction_bits is None else torch.float64
     factor = contribution.scale / contribution.weight
     updates = {f"dense.{name}": value.to(dtype) * factor for name, value in contribution.dense.items()}
-    for name, value in contribution.term.items():
-        sums = contribution.term_sums[name.split(".", 1)[0]]
-        if sums.weight > 0:
-            updates[f"term.{name}"] = value.to(dtype) * (contribution.scale / sums.weight)
+    if contribution.term:
+        updates["term"] = contribution.term.flat.to(dtype) * _factor_of_term(contribution, dtype)
     if aggregation == "row_mean":
         assert contribution.row_weight is not None
         row = contribution.scale / contribution.row_weight.clamp(min=torch.finfo(torch.float64).tiny)
@@ -122,6 +148,29 @@ def mean_update(contribution: Contribution, aggregation: str) -> dict[str, Tenso
     else:
         updates["items"] = contribution.items.to(dtype) * factor
     return updates
+
+
+def _factor_of_term(contribution: Contribution, dtype: torch.dtype) -> Tensor | float:
+    """What the sums of a term are multiplied with: one number, or (n,) where groups have different weights."""
+    places = contribution.term.layout.groups
+    weights = [contribution.term_sums[group].weight for group in places]
+    factors = [contribution.scale / weight if weight > 0 else 0.0 for weight in weights]
+    if len(set(factors)) == 1:
+        return factors[0]
+    flat = contribution.term.flat
+    sizes = torch.tensor([place.stop - place.start for place in places.values()], device=flat.device)
+    each = torch.tensor(factors, dtype=dtype, device=flat.device)
+    return each.repeat_interleave(sizes, output_size=len(flat))
+
+
+def _trained_of_term(contribution: Contribution) -> Iterator[slice]:
+    """Parts of a term that clients trained; neighbours as one."""
+    places = contribution.term.layout.groups
+    trained = itertools.groupby(places, lambda group: contribution.term_sums[group].weight > 0)
+    for some, groups in trained:
+        if some:
+            run = [places[group] for group in groups]
+            yield slice(run[0].start, run[-1].stop)
 
 
 def apply_contribution(
@@ -152,23 +201,41 @@ def apply_contribution(
                 "federation.user_learning_rate, federation.client_learning_rate or federation.server_learning_rate"
             )
     state.steps += 1
-    state.term_steps += bool(contribution.term)
-    for name, parameter in state.parameters().items():
-        if name not in updates:
-            continue
-        update = updates[name]
-        of_term = name.startswith("term.")
-        step_size = term_learning_rate if of_term else config.server_learning_rate
-        steps = state.term_steps if of_term else state.steps
-        if config.server_optimizer == "sgd":
-            parameter.sub_(update, alpha=step_size)
-            continue
-        beta1, beta2 = config.adam_betas
-        first, second = state.moments[f"first.{name}"], state.moments[f"second.{name}"]
-        first.mul_(beta1).add_(update, alpha=1.0 - beta1)
-        second.mul_(beta2).addcmul_(update, update, value=1.0 - beta2)
-        root = (second / (1.0 - beta2**steps)).sqrt_().add_(config.adam_epsilon)
-        parameter.addcdiv_(first, root, value=-step_size / (1.0 - beta1**steps))
+    for name, parameter in [("items", state.items), *((f"dense.{n}", value) for n, value in state.dense.items())]:
+        moments = _pair(state.moments, name)
+        _step(parameter, updates[name], moments, state.steps, config.server_learning_rate, config)
+    if not contribution.term:
+        return
+    state.term_steps += 1
+    whole = _pair(state.moments, "term")
+    for part in _trained_of_term(contribution):
+        moments = None if whole is None else (whole[0][part], whole[1][part])
+        parameter, update = state.term.flat[part], updates["term"][part]
+        _step(parameter, update, moments, state.term_steps, term_learning_rate, config)
+
+
+def _pair(moments: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor] | None:
+    return (moments[f"first.{name}"], moments[f"second.{name}"]) if moments else None
+
+
+def _step(
+    parameter: Tensor,
+    update: Tensor,
+    moments: tuple[Tensor, Tensor] | None,
+    steps: int,
+    step_size: float,
+    config: FederationConfig,
+) -> None:
+    """Move a parameter and its moments in place; `steps` counts this one."""
+    if moments is None:
+        parameter.sub_(update, alpha=step_size)
+        return
+    beta1, beta2 = config.adam_betas
+    first, second = moments
+    first.mul_(beta1).add_(update, alpha=1.0 - beta1)
+    second.mul_(beta2).addcmul_(update, update, value=1.0 - beta2)
+    root = (second / (1.0 - beta2**steps)).sqrt_().add_(config.adam_epsilon)
+    parameter.addcdiv_(first, root, value=-step_size / (1.0 - beta1**steps))
 
 
 def number_bytes(dense: Mapping[str, Tensor], items: Tensor, fraction_bits: int | None) -> tuple[int, int]:

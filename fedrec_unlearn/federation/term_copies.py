@@ -91,7 +91,13 @@ def add_term_metrics(
         fraction_bits: fixed point of ring mode, or None.
     """
     losses = first.loss if fraction_bits is None else quantise(first.loss, fraction_bits)
-    columns = zip(sent.sum(0).tolist(), first.known.sum(0).tolist(), first.correct.sum(0).tolist(), losses.sum(0).tolist(), strict=True)
+    columns = zip(
+        sent.sum(0).tolist(),
+        first.known.sum(0).tolist(),
+        first.correct.sum(0).tolist(),
+        losses.sum(0).tolist(),
+        strict=True,
+    )
     for group, (weight, known, correct, loss) in zip(term.groups, columns, strict=True):
         sums = contribution.term_sums[group]
         sums.weight += weight

@@ -58,7 +58,9 @@ class TermSumsOfRound:
                 server.receive(message)
         else:
             self.clear += vector
-        add_term_metrics(contribution, self.term, copies.first, torch.zeros_like(copies.sent), contribution.fraction_bits)
+        add_term_metrics(
+            contribution, self.term, copies.first, torch.zeros_like(copies.sent), contribution.fraction_bits
+        )
 
     def close(self, contribution: Contribution) -> None:
         """Open the sum and add it to a contribution."""

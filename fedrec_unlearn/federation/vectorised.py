@@ -78,7 +78,9 @@ class VectorisedEngine:
         work = self.workload
         if work.term is None:
             return None
-        return TermCopies(work.term, state.server, local.users, round_number, work.config.local_epochs, work.fraction_bits)
+        return TermCopies(
+            work.term, state.server, local.users, round_number, work.config.local_epochs, work.fraction_bits
+        )
 
     def _entries(self, users: IntArray) -> IntArray:
         """Item rows each client touches."""

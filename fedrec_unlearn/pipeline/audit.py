@@ -74,7 +74,9 @@ def attack(
         results_before = None
         if before:
             earlier, _ = trained_state(folder, assembly, "before")
-            results_before = _attack_state(options, attributes, earlier, assembly, folder, progress, " before unlearning")
+            results_before = _attack_state(
+                options, attributes, earlier, assembly, folder, progress, " before unlearning"
+            )
     content = {
         "format": 1,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

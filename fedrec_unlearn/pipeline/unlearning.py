@@ -64,7 +64,10 @@ def unlearn(
             from fedrec_unlearn.pipeline.selection import choose_epsilon
 
             folder_of_trials = Path(f"{output or f'{source.path}-{config.method}'}-sweep")
-            config, chosen = choose_epsilon(replace(before, unlearn=config), folder_of_trials, source.path, progress), True
+            config, chosen = (
+                choose_epsilon(replace(before, unlearn=config), folder_of_trials, source.path, progress),
+                True,
+            )
         else:
             chosen = False
         target = replace(
@@ -72,7 +75,9 @@ def unlearn(
             seed=before.seed if seed is None else seed,
             output=None if output is None else str(output),
             unlearn=config,
-            federation=replace(before.federation, rounds=config.further_rounds) if config.adversarial else before.federation,
+            federation=replace(before.federation, rounds=config.further_rounds)
+            if config.adversarial
+            else before.federation,
             evaluation=replace(before.evaluation, keep="last") if config.adversarial else before.evaluation,
         )
         assembly = Assembly.of(target)
@@ -114,9 +119,7 @@ def without_term(state: RunState) -> RunState:
     return replace(state, server=copy, private=state.private.clone())
 
 
-def apply_afterwards(
-    assembly: Assembly, state: RunState, progress: Progress
-) -> tuple[RunState, dict[str, Any]]:
+def apply_afterwards(assembly: Assembly, state: RunState, progress: Progress) -> tuple[RunState, dict[str, Any]]:
     """The step after training of the methods that have one.
 
     Args:

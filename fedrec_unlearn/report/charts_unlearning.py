@@ -106,7 +106,8 @@ def adversary_chart(adversaries: Sequence[Adversary], name: str) -> Chart | None
                 axes.plot(found.round, found.accuracy, color=style.colour, alpha=0.3, linewidth=0.8)
             draw_line(axes, found.round, found.smooth, style, marked=len(shown) > 1)
             values = found.smooth[np.isfinite(found.smooth)]
-            ends += [float(values.min()), float(values.max())]
+            drawn = found.accuracy[np.isfinite(found.accuracy)] if len(shown) == 1 else values
+            ends += [float(drawn.min()), float(drawn.max())]
             words.append(
                 f"{found.attribute} {decimal(float(values[0]))} at first, {decimal(float(values[-1]))} at last"
             )

@@ -167,9 +167,10 @@ def _projection(run: RunFigures, name: str) -> ProjectionView:
     words += (
         "Groups that lie apart here are easy to tell apart; groups that do not may still be, in the other dimensions."
     )
+    unlearned = run.unlearning.attributes if run.unlearning is not None else ()
     panels = tuple(
         Panel(attribute, projection_charts(found, attribute, f"{name}-{k}"))
-        for k, attribute in enumerate(found.attributes)
+        for k, attribute in enumerate(sorted(found.attributes, key=lambda name: name not in unlearned))
     )
     return ProjectionView(run.label, words, panels)
 

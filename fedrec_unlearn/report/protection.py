@@ -66,7 +66,7 @@ def statements(found: Unlearning, options: Mapping[str, str], attack: Mapping[st
     told = [
         *(_measured(found, leak, transport) for leak in measured if leak.unlearned),
         _old_copies(found) if found.keeps_copy else None,
-        *(_unmeasured(found, attribute, options) for attribute in found.attributes),
+        *_unmeasured(found, options),
         *_settings(found, options),
         _choice(found, attack),
         *(_specificity(leak) for leak in measured if not leak.unlearned),
@@ -146,8 +146,10 @@ def _measured(found: Unlearning, leak: Leak, transport: str) -> Statement:
             "overshoot",
             f"{where} {leak.attribute} can be told better than before unlearning ({figures}): over-shoot. {remedy}",
         )
-    less = leak.change is not None and leak.change < -SPECIFIC
-    still = "can still be told, if less well than before" if less else "can still be told"
+    still = "can still be told"
+    if leak.change is not None:
+        as_well = "if anything better than" if leak.change > SPECIFIC else "as well as"
+        still += f", {'if less well than' if leak.change < -SPECIFIC else as_well} before"
     return Statement("exposed", f"{where} {leak.attribute} {still} ({figures}). {remedy}".rstrip())
 
 
@@ -180,16 +182,23 @@ def _old_copies(found: Unlearning) -> Statement | None:
     )
 
 
-def _unmeasured(found: Unlearning, attribute: str, options: Mapping[str, str]) -> Statement | None:
-    missing = not_measured(found, attribute, options)
-    if not missing:
-        return None
-    text = f"Whether {attribute} can be told from {listed([surface_seen(name) for name in missing])} is not known: "
-    text += f"run fedrec attack with --surfaces {','.join(missing)}"
-    courses = [name for name in missing if name in COURSES]
-    if courses and options.get("federation.snapshot_every", "0") == "0":
-        text += f" ({listed(courses)} need a training with federation.snapshot_every, which was 0)"
-    return Statement("unmeasured", f"{text}.")
+def _unmeasured(found: Unlearning, options: Mapping[str, str]) -> list[Statement]:
+    by_surfaces: dict[tuple[str, ...], list[str]] = {}
+    for attribute in found.attributes:
+        by_surfaces.setdefault(tuple(not_measured(found, attribute, options)), []).append(attribute)
+    told = []
+    for missing, attributes in by_surfaces.items():
+        if not missing:
+            continue
+        text = (
+            f"Not attacked for {listed(attributes)}: {listed([surface_name(name) for name in missing])}. Run fedrec "
+            f"attack with --surfaces {','.join(missing)}"
+        )
+        courses = [surface_name(name) for name in missing if name in COURSES]
+        if courses and options.get("federation.snapshot_every", "0") == "0":
+            text += f"; {listed(courses)} need a training with federation.snapshot_every, which was 0"
+        told.append(Statement("unmeasured", f"{text}."))
+    return told
 
 
 def _choice(found: Unlearning, attack: Mapping[str, Any]) -> Statement | None:

@@ -79,7 +79,7 @@ def leak_sentence(result: AttackResult, rivals: int = 1) -> str:
 
 
 def compare(runs: Sequence[RunFigures]) -> list[str]:
-    """Sentences on several runs: what can be compared, which recommends best, which leaks least."""
+    """Sentences on several runs: what can be compared, which recommends best, what was unlearned, which leaks least."""
     sentences = []
     data = list(dict.fromkeys(str(run.facts["data"]) for run in runs if run.facts["data"]))
     if len(data) > 1:
@@ -93,6 +93,7 @@ def compare(runs: Sequence[RunFigures]) -> list[str]:
         sentences.append(
             f"{best} recommends best: test {metric_name(metric)} {decimal(known[best])}, against {listed(others)}."
         )
+    sentences += [f"{run.label}: {sentence}" for run in runs for sentence in _unlearning(run)]
     return sentences + [sentence for target in targets(runs) if (sentence := _least_leak(runs, *target))]
 
 

@@ -175,12 +175,12 @@ def unlearning_of(
     reference = _reference(references, data, source, record.run.get("seed"))
     before = attack_results((record.attack or {}).get("before") or [])
     metrics = {printable(k): finite(v) for k, v in ((record.metrics or {}).get("before") or {}).items()}
-    leaks_before = kept_before = source or "the state before the step"
+    leaks_before = kept_before = f"the run {source}" if source else "the state before the step"
     if reference is not None and not before:
-        before, leaks_before = reference.attack, reference.label
+        before, leaks_before = reference.attack, f"the run {reference.label}"
     if reference is not None and not metrics:
         metrics = {name: parts.get("test") for name, parts in reference.ranking.items()}
-        kept_before = reference.label
+        kept_before = f"the run {reference.label}"
     attributes = tuple(printable(name) for name in told["attributes"])
     kept = [Kept(name, metrics.get(name), parts.get("test")) for name, parts in ranking.items()]
     return Unlearning(

@@ -91,6 +91,16 @@ def metric_name(metric: str) -> str:
     return f"{METRICS[name][0]}{at}{length}" if name in METRICS else base
 
 
+def metric_in_full(metric: str) -> str:
+    """With its protocol: `ndcg@10/99neg` -> `NDCG@10, 99 negatives`; `ndcg@10/full` -> `NDCG@10, all items`."""
+    protocol = metric.partition("/")[2]
+    if not protocol:
+        return metric_name(metric)
+    sampled = re.fullmatch(r"(\d+)neg", protocol)
+    words = "all items" if protocol == "full" else f"{sampled[1]} negatives" if sampled else protocol
+    return f"{metric_name(metric)}, {words}"
+
+
 def metric_meaning(metric: str) -> str | None:
     """What a metric says, None if it is not known."""
     return METRICS.get(metric.partition("/")[0].partition("@")[0], (None, None))[1]

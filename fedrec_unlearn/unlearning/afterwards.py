@@ -19,7 +19,7 @@ from fedrec_unlearn.errors import ConfigError
 from fedrec_unlearn.unlearning.erasure import erase_linear
 from fedrec_unlearn.unlearning.local_dp import privatise_rows
 from fedrec_unlearn.unlearning.matching import match_distributions
-from fedrec_unlearn.unlearning.moments import transport_rows
+from fedrec_unlearn.unlearning.transport import transport_rows
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedrec_unlearn.attacks.estimators import (
     QuantileBins,
     SparseReduction,
 )
-from fedrec_unlearn.config import ATTACKERS as CONFIGURED
+from fedrec_unlearn.config import KNOWN_ATTACKERS as CONFIGURED
 from fedrec_unlearn.errors import AttackError
 
 

@@ -104,6 +104,8 @@ def outcome_of(run: Path) -> dict[str, Any]:
     described = json.loads((run / "run.json").read_text())
     for name in ("name", "created", "train_seconds", "peak_memory_mib"):
         del described[name]
+    if described["unlearn"]:
+        del described["unlearn"]["seconds"]
     return {
         "events": [{key: value for key, value in event.items() if key != "seconds"} for event in events],
         "metrics": json.loads((run / "metrics.json").read_text()),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import csv
 import fcntl
 import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,82 @@ def make_run(tmp_path: Path) -> MakeRun:
     return make
 
 
+Attacked = Callable[..., dict[str, Any]]
+
+COUNTS = {"gender": [273, 670], "age": [234, 504, 205]}
+
+
+@pytest.fixture
+def attacked() -> Attacked:
+    """An entry of attack.json with a given balanced accuracy; `half` is half the width of its interval."""
+
+    def entry(
+        attribute: str, mean: float, surface: str = "user_embedding", attacker: str = "mlp", half: float | None = 0.005
+    ) -> dict[str, Any]:
+        classes, counts = list(CLASSES[attribute]), COUNTS[attribute]
+        low, high = (None, None) if half is None else (mean - half, mean + half)
+        return {
+            "attribute": attribute,
+            "surface": surface,
+            "attacker": attacker,
+            "classes": classes,
+            "counts": counts,
+            "chance": 1 / len(classes),
+            "majority": max(counts) / sum(counts),
+            "balanced_accuracy": {"mean": mean, "low": low, "high": high},
+        }
+
+    return entry
+
+
+@pytest.fixture
+def make_unlearned(make_run: MakeRun) -> MakeRun:
+    """Write the folder of a run that has unlearned gender; keywords as those of `make_run`, and fields of `unlearn`."""
+
+    def make(
+        folder: str = "after",
+        *,
+        results: list[dict[str, Any]] | None = None,
+        before: list[dict[str, Any]] | None = None,
+        ndcg: tuple[float | None, float] = (0.30, 0.29),
+        unlearn: dict[str, Any] | None = None,
+        federation: dict[str, Any] | None = None,
+        adversary: dict[str, list[float]] | None = None,
+        attack_config: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> Path:
+        told = {"method": "moments", "attributes": ["gender"], "epsilon": None, "chosen": False, "source": "base"}
+        told |= {"secure_sums": True, "seconds": 0.25, "bytes_up": 943_000, "bytes_down": 1_886_000}
+        told |= {"known": {"gender": 943}, "missing": {"gender": 0}, "pooled_rows": False} | (unlearn or {})
+        attack: dict[str, Any] = {"format": 1, "seconds": 2.0, "config": attack_config or {}, "results": results or []}
+        if before is not None:
+            attack["before"] = before
+        options = {"rounds": 600, "transport": "plain", "snapshot_every": 0} | (federation or {})
+        path = make_run(
+            folder,
+            attack=attack if results is not None else False,
+            unlearn=told,
+            **{"config": {"federation": options}, "rounds": 40, **more},
+        )
+        metrics = {"best_round": 30, "selected_by": "ndcg@10/full", "test": {"ndcg@10/full": ndcg[1]}}
+        if ndcg[0] is not None:
+            metrics["before"] = {"ndcg@10/full": ndcg[0]}
+        (path / "metrics.json").write_text(json.dumps(metrics))
+        if adversary is not None:
+            lines = (path / "events.jsonl").read_text().splitlines()
+            events = [json.loads(line) for line in lines]
+            for event in events:
+                if event["event"] == "round":
+                    event["adversary"] = {
+                        name: {"clients": 64.0, "loss": 0.7, "accuracy": values[(event["round"] - 1) % len(values)]}
+                        for name, values in adversary.items()
+                    }
+            (path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+        return path
+
+    return make
+
+
 @pytest.fixture
 def make_users() -> Callable[..., Users]:
     """Embeddings in which gender shows, drawn by a seed."""
@@ -165,6 +243,187 @@ def make_users() -> Callable[..., Users]:
         return Users(ids, representation.astype(np.float32), attributes)
 
     return make
+
+
+VOID = {"meta", "link", "input", "br"}
+
+
+@pytest.fixture
+def sweep_content() -> dict[str, Any]:
+    """Content of a sweep.json in which ε 1 and 3 are over-shoot."""
+    points = []
+    for epsilon, distance, valid in (
+        (0.0, 0.18, 0.300),
+        (0.03, 0.05, 0.298),
+        (0.1, -0.03, 0.295),
+        (1.0, 0.25, 0.250),
+        (3.0, -0.36, 0.200),
+    ):
+        attack = [
+            {"attribute": "gender", "attacker": name, "balanced_accuracy": 0.5 + share * distance, "chance": 0.5}
+            for name, share in (("logistic", 0.8), ("mlp", 1.0), ("knn", -0.5))
+        ]
+        run = f"epsilon-{epsilon:g}" if epsilon else "none"
+        judged = {"valid": valid, "n_selection": 471, "attack": attack, "worst": {"gender": abs(distance)}}
+        points.append({"epsilon": epsilon, "run": run, "select_by": "ndcg@10/full", **judged})
+    return {
+        "format": 1,
+        "created": "2026-02-01T09:30:00+00:00",
+        "method": "fedau2",
+        "attributes": ["gender"],
+        "selection_share": 0.5,
+        "tolerance": 0.03,
+        "select_by": "ndcg@10/full",
+        "points": points,
+        "chosen": 0.1,
+        "overshoot": [1.0, 3.0],
+        "reason": "unlearn.epsilon 0.1: the worst of 3 fresh attackers is 0.030 from guessing",
+    }
+
+
+_ARMS: tuple[tuple[str, str, list[str], str, float | None, float, float, float], ...] = (
+    # name, label, unlearns, method, epsilon, distance for gender, distance for age, kept
+    ("none", "no unlearning", [], "none", None, 0.18, 0.26, 1.0),
+    ("fedau2-gender", "FedAU², ε 0.1", ["gender"], "fedau2", 0.1, 0.04, 0.265, 0.96),
+    ("moments-gender", "moment transport", ["gender"], "moments", None, -0.03, 0.22, 0.985),
+    ("u2u-gender", "U2U matching", ["gender"], "u2u", None, 0.08, 0.25, 0.97),
+    ("local_dp-gender", "local DP", ["gender"], "local_dp", None, 0.01, 0.02, 0.4),
+    ("moments-both", "moment transport", ["gender", "age"], "moments", None, 0.045, 0.06, 0.95),
+    ("grl-1", "gradient reversal, ε 0.1", ["gender"], "grl", 0.1, 0.06, 0.26, 0.97),
+    ("grl-2", "gradient reversal, ε 1", ["gender"], "grl", 1.0, 0.30, 0.26, 0.90),
+)
+
+
+@pytest.fixture
+def study_content() -> dict[str, Any]:
+    """Content of a bench.json with two attributes, five arms and the baseline, and an ablation of two strengths."""
+    attributes = {
+        "gender": {"classes": ["F", "M"], "counts": [273, 670], "chance": 0.5, "majority": 0.71},
+        "age": {"classes": list(CLASSES["age"]), "counts": [234, 504, 205], "chance": 1 / 3, "majority": 0.53},
+    }
+    rows: list[dict[str, Any]] = []
+    summary: list[dict[str, Any]] = []
+    for name, label, unlearns, method, epsilon, *distances, kept in _ARMS:
+        group = "ablation" if name.startswith("grl") else "table"
+        about = {"arm": name, "label": label, "group": group, "unlearns": unlearns, "method": method}
+        about["epsilon"] = epsilon  # type: ignore[assignment]
+        rows += [
+            {**about, "seed": seed, "pooled_rows": method == "u2u", "metrics": {}, "seconds": 5.0 + seed, "attack": []}
+            for seed in (0, 1, 2)
+        ]
+        utility = {
+            metric: {"mean": share * 0.3, "ratio": share, "low": share - 0.004, "high": share + 0.004}
+            for metric, share in (("ndcg@10/full", kept - 0.01), ("ndcg@10/99neg", kept), ("hr@10/full", kept))
+        }
+        surfaces = [("user_embedding", 1.0)] + ([("trajectory", 2.0)] if group == "table" else [])
+        for attribute, distance in zip(("gender", "age"), distances, strict=True):
+            chance = attributes[attribute]["chance"]
+            assert isinstance(chance, float)
+            for surface, times in surfaces:
+                means = {"logistic": chance + 0.8 * times * distance, "mlp": chance + times * distance}
+                means["knn"] = chance - 0.2 * times * distance
+                attackers = {k: {"mean": m, "low": m - 0.006, "high": m + 0.006} for k, m in means.items()}
+                worst = {"attacker": "mlp", **attackers["mlp"], "distance": abs(times * distance)}
+                found = {"attribute": attribute, "surface": surface, "attackers": attackers, "worst": worst}
+                summary.append({**about, **found, "utility": utility})
+    inversion = [
+        {"attribute": "gender", "adversary": "dsvae", "head": "weight", "stage": "initial", "n": 210, "classes": 2}
+        | {"defence": defence, "attack": attack, "accuracy": accuracy, "chance": 0.5, "seeds": [0]}
+        | {"low": accuracy - 0.05, "high": accuracy + 0.05}
+        for defence, found in (("none", (0.52, 0.99)), ("secure_aggregation", (0.49, 0.51)))
+        for attack, accuracy in zip(("dlg", "exact"), found, strict=True)
+    ]
+    targets = [
+        {"aim": "FedAU² hides gender", "must": "gender: at most 0.55", "measured": "0.540 (FedAU²)", "met": True},
+        {"aim": "snapshots tell no more", "must": "at most 0.20", "measured": "0.250 (FedAU²)", "met": False},
+    ]
+    return {
+        "format": 1,
+        "paper": "fedau2",
+        "study": "fedau2_made-up",
+        "title": "FedAU² on made-up data",
+        "quick": False,
+        "created": "2026-02-01T09:30:00+00:00",
+        "seeds": [0, 1, 2],
+        "utility": ["ndcg@10/full", "ndcg@10/99neg", "hr@10/full"],
+        "baseline": "none",
+        "attributes": attributes,
+        "rows": rows,
+        "summary": summary,
+        "inversion": inversion,
+        "targets": targets,
+    }
+
+
+class Page(HTMLParser):
+    """Tables as rows of cells, `data` values of each cell, ids, tags and attributes; checks that tags nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[tuple[str, list[float]]]]] = {}
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self._caption = ""
+        self._cell: tuple[list[str], list[float]] | None = None
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.tags.append((tag, values))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "caption":
+            self._caption = ""
+        elif tag == "tr":
+            self.tables[self._caption].append([])
+        elif tag in ("td", "th"):
+            self._cell = ([], [])
+        elif tag == "data" and self._cell is not None:
+            self._cell[1].append(float(values["value"] or "nan"))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        if tag == "caption":
+            self.tables[self._caption] = []
+        elif tag in ("td", "th") and self._cell is not None:
+            self.tables[self._caption][-1].append(("".join(self._cell[0]).strip(), self._cell[1]))
+            self._cell = None
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] in ("style", "script"):
+            return
+        self.text += data
+        if self._cell is not None:
+            self._cell[0].append(data)
+        elif "caption" in self._open:
+            self._caption += data
+
+    def table(self, start: str) -> list[list[tuple[str, list[float]]]]:
+        return next(rows for caption, rows in self.tables.items() if caption.startswith(start))
+
+
+@pytest.fixture
+def read_page() -> Callable[[str], Page]:
+    """Parse a page."""
+    return Page
+
+
+@pytest.fixture
+def written() -> Callable[[list[Path]], tuple[Page, dict[str, Any], list[dict[str, str]]]]:
+    """Read the three files of a report."""
+
+    def read(paths: list[Path]) -> tuple[Page, dict[str, Any], list[dict[str, str]]]:
+        page, content, table = paths
+        with table.open(newline="") as file:
+            return Page(page.read_text()), json.loads(content.read_text()), list(csv.DictReader(file))
+
+    return read
 
 
 class Browser:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedrec_unlearn.report import Users, read_run, write_report
+from fedrec_unlearn.report import Users, read_run, write_report, write_study, write_sweep
 
 MakeRun = Callable[..., Path]
 MakeUsers = Callable[..., Users]
@@ -44,8 +44,38 @@ def comparison(make_run: MakeRun, make_users: MakeUsers, tmp_path: Path) -> Path
     return write_report(records, tmp_path / "several")[0]
 
 
+@pytest.fixture
+def unlearned(
+    make_run: MakeRun,
+    make_unlearned: MakeRun,
+    make_users: MakeUsers,
+    attacked: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+) -> Path:
+    surfaces = ("user_embedding", "update_support", "trajectory")
+    folder = make_unlearned(
+        results=[attacked("gender", 0.5 + 0.1 * k, surface=name) for k, name in enumerate(surfaces)]
+        + [attacked("age", 0.58)],
+        before=[attacked("gender", 0.684)],
+        unlearn={"method": "fedau2", "epsilon": 0.1},
+        adversary={"gender": [0.5, 0.6], "age": [0.4, 0.3]},
+    )
+    users = make_users()
+    return write_report([read_run(make_run("base")), read_run(folder, users, make_users(seed=4))], tmp_path / "two")[0]
+
+
+@pytest.fixture
+def sweep(sweep_content: dict[str, Any], tmp_path: Path) -> Path:
+    return write_sweep(sweep_content, tmp_path / "sweep")[0]
+
+
+@pytest.fixture
+def study(study_content: dict[str, Any], tmp_path: Path) -> Path:
+    return write_study(study_content, tmp_path / "study")[0]
+
+
 @pytest.mark.parametrize("view", list(VIEWS))
-@pytest.mark.parametrize("kind", ["page", "comparison"])
+@pytest.mark.parametrize("kind", ["page", "comparison", "unlearned", "sweep", "study"])
 def test_the_page_opens_without_errors_requests_or_overflow(
     request: pytest.FixtureRequest, browser: Any, kind: str, view: str
 ) -> None:
@@ -80,16 +110,52 @@ def test_dark_mode_turns_paper_and_charts(page: Path, browser: Any) -> None:
     assert light[1] != dark[1]
 
 
-def test_text_in_charts_is_readable_on_a_phone(page: Path, browser: Any) -> None:
-    browser.open(page, width=360, height=800)
+@pytest.mark.parametrize("kind", ["page", "unlearned", "sweep", "study"])
+def test_text_in_charts_is_readable_on_a_phone(request: pytest.FixtureRequest, browser: Any, kind: str) -> None:
+    browser.open(request.getfixturevalue(kind), width=360, height=800)
     sizes = browser.evaluate(
         """[...document.querySelectorAll('.plot')].filter((s) => s.clientWidth).flatMap((s) => {
           const scale = s.getBoundingClientRect().width / s.viewBox.baseVal.width;
           return [...s.querySelectorAll('text')].map((t) => parseFloat(getComputedStyle(t).fontSize) * scale);
         })"""
     )
-    assert len(sizes) > 30
+    assert len(sizes) > 10
     assert min(sizes) >= 9.0
+
+
+# texts of a chart that lie on each other, or that stick out of their picture
+COLLISIONS = """(() => {
+  const out = [];
+  for (const plot of document.querySelectorAll(".plot")) {
+    if (!plot.clientWidth) continue;
+    const frame = plot.getBoundingClientRect();
+    const texts = [...plot.querySelectorAll("text")].map((t) => [t.textContent, t.getBoundingClientRect()]);
+    texts.forEach(([text, box], k) => {
+      if (box.left < frame.left - 2 || box.right > frame.right + 2) out.push(`cut: ${text}`);
+      for (const [other, o] of texts.slice(k + 1))
+        if (box.left < o.right - 1 && o.left < box.right - 1 && box.top < o.bottom - 3 && o.top < box.bottom - 3)
+          out.push(`${text} on ${other}`);
+    });
+  }
+  return out;
+})()"""
+
+
+@pytest.mark.parametrize("kind", ["page", "unlearned", "sweep", "study"])
+def test_no_text_in_a_chart_lies_on_another_or_is_cut(request: pytest.FixtureRequest, browser: Any, kind: str) -> None:
+    browser.open(request.getfixturevalue(kind), width=1280, height=900)
+    assert browser.evaluate(COLLISIONS) == []
+
+
+def test_both_states_are_seen_side_by_side_and_chosen_together(unlearned: Path, browser: Any) -> None:
+    browser.open(unlearned, width=1280, height=900)
+    boxes = """[...document.querySelectorAll('.panel-0 figure')].map((f) => {
+        const box = f.getBoundingClientRect(); return [box.left, box.top, box.width]; })"""
+    (left, top, width), (other, beside, as_wide) = browser.evaluate(boxes)
+    assert other > left + width
+    assert (beside, as_wide) == (top, width)
+    browser.evaluate("document.querySelector('#view-0-1').click()")
+    assert browser.evaluate(SHOWN) == ["none", "block"]
 
 
 SHOWN = "[...document.querySelectorAll('.panel')].map((e) => getComputedStyle(e).display)"

@@ -59,3 +59,27 @@ def test_components_come_from_all_users_and_labels_follow_the_sample(make_users:
     assert found.explained_variance == share
     np.testing.assert_allclose(found.points, scores[shown], rtol=1e-5)
     np.testing.assert_array_equal(found.attributes["gender"][1], users.attributes["gender"][1][shown])
+
+
+def test_both_states_lie_on_the_components_of_the_state_before(make_users: Callable[..., Users]) -> None:
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    before = make_users(n_users=500)
+    moved = before.representation + 3.0
+    moved[:, 0] *= 0.2
+    after = Users(before.user_ids, moved.astype(np.float32), before.attributes)
+    found = project(after, before)
+    reference = decomposition.PCA(n_components=2, svd_solver="full").fit(before.representation.astype(np.float64))
+    assert found.points_before is not None
+    expected = reference.transform(before.representation)
+    np.testing.assert_allclose(np.abs(found.points_before), np.abs(expected), rtol=1e-4)
+    np.testing.assert_allclose(np.abs(found.points), np.abs(reference.transform(after.representation)), rtol=1e-4)
+    np.testing.assert_allclose(found.explained_variance_before, reference.explained_variance_ratio_, rtol=1e-8)
+    total = after.representation.astype(float).var(axis=0).sum()
+    spread = reference.transform(after.representation).var(axis=0) / total
+    np.testing.assert_allclose(found.explained_variance, spread, rtol=1e-4)
+
+
+def test_without_a_state_before_the_components_are_the_own_ones(make_users: Callable[..., Users]) -> None:
+    found = project(make_users(n_users=50))
+    assert found.points_before is None
+    assert found.explained_variance_before is None

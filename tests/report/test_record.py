@@ -153,3 +153,45 @@ def test_users_that_do_not_fit_together_are_refused() -> None:
     table[1, 2] = np.nan
     with pytest.raises(RunError, match=r"1 user\(s\), first .*'b'"):
         Users(ids, table, {})
+
+
+def test_users_before_are_the_same_users_of_the_same_model(make_run: MakeRun, make_users: Callable[..., Users]) -> None:
+    folder = make_run(rounds=2)
+    users = make_users(20)
+    assert read_run(folder, users, users).users_before is users
+    turned = Users(users.user_ids[::-1], users.representation, users.attributes)
+    with pytest.raises(RunError, match="not the same users in the same order"):
+        read_run(folder, users, turned)
+    shorter = Users(users.user_ids, users.representation[:, :5], users.attributes)
+    with pytest.raises(RunError, match="length 16, users_before of length 5"):
+        read_run(folder, users, shorter)
+
+
+@pytest.mark.parametrize(
+    ("unlearn", "message"),
+    [
+        ({"attributes": ["gender"]}, "'method' must be a text, but is missing"),
+        ({"method": "moments", "attributes": "gender"}, "'attributes' must be a list"),
+        ({"method": "moments", "attributes": [1]}, "'attributes' must be texts"),
+        ({"method": "moments", "attributes": [], "seconds": "0.2"}, "'seconds' must be a number"),
+        ({"method": "moments", "attributes": [], "known": {"gender": 1.5}}, "'gender' must be a whole number"),
+    ],
+)
+def test_malformed_unlearning_is_named(make_run: MakeRun, unlearn: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=rf"run\.json: unlearn.*{re.escape(message)}"):
+        read_run(make_run(rounds=2, unlearn=unlearn))
+
+
+def test_malformed_attacks_before_and_adversaries_are_named(make_run: MakeRun) -> None:
+    folder = make_run(rounds=2)
+    attack = json.loads((folder / "attack.json").read_text())
+    before = [attack["results"][0], attack["results"][1] | {"chance": 1.5}]
+    (folder / "attack.json").write_text(json.dumps(attack | {"before": before}))
+    with pytest.raises(RunError, match=r"attack\.json: before\[1\]: 'chance' must lie between"):
+        read_run(folder)
+    (folder / "attack.json").unlink()
+    with (folder / "events.jsonl").open("a") as file:
+        event = {"event": "round", "round": 3, "clients": 2, "adversary": {"gender": {"accuracy": "half"}}}
+        file.write(json.dumps(event) + "\n")
+    with pytest.raises(RunError, match=r"events\.jsonl:3: adversary: gender: 'accuracy' must be a number"):
+        read_run(folder)

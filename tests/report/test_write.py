@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,67 +18,7 @@ from fedrec_unlearn.report.export import COLUMNS
 
 MakeRun = Callable[..., Path]
 MakeUsers = Callable[..., Users]
-
-VOID = {"meta", "link", "input", "br"}
-
-
-class Page(HTMLParser):
-    """Tables as rows of cells, `data` values of each cell, ids, tags and attributes; checks that tags nest."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tables: dict[str, list[list[tuple[str, list[float]]]]] = {}
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self._open: list[str] = []
-        self._caption = ""
-        self._cell: tuple[list[str], list[float]] | None = None
-        self.feed(text)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.tags.append((tag, values))
-        if tag not in VOID:
-            self._open.append(tag)
-        if tag == "caption":
-            self._caption = ""
-        elif tag == "tr":
-            self.tables[self._caption].append([])
-        elif tag in ("td", "th"):
-            self._cell = ([], [])
-        elif tag == "data" and self._cell is not None:
-            self._cell[1].append(float(values["value"] or "nan"))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-        if tag == "caption":
-            self.tables[self._caption] = []
-        elif tag in ("td", "th") and self._cell is not None:
-            self.tables[self._caption][-1].append(("".join(self._cell[0]).strip(), self._cell[1]))
-            self._cell = None
-
-    def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] in ("style", "script"):
-            return
-        self.text += data
-        if self._cell is not None:
-            self._cell[0].append(data)
-        elif "caption" in self._open:
-            self._caption += data
-
-    def table(self, start: str) -> list[list[tuple[str, list[float]]]]:
-        return next(rows for caption, rows in self.tables.items() if caption.startswith(start))
-
-
-def _written(paths: list[Path]) -> tuple[Page, dict[str, Any], list[dict[str, str]]]:
-    page, content, table = paths
-    with table.open(newline="") as file:
-        return Page(page.read_text()), json.loads(content.read_text()), list(csv.DictReader(file))
+Written = Callable[[list[Path]], tuple[Any, dict[str, Any], list[dict[str, str]]]]
 
 
 def _number(rows: list[dict[str, str]], column: str = "value", **where: str) -> float:
@@ -88,10 +27,12 @@ def _number(rows: list[dict[str, str]], column: str = "value", **where: str) -> 
     return float(found[0][column])
 
 
-def test_attack_figures_are_the_same_in_html_json_csv_and_input(make_run: MakeRun, tmp_path: Path) -> None:
+def test_attack_figures_are_the_same_in_html_json_csv_and_input(
+    make_run: MakeRun, tmp_path: Path, written: Written
+) -> None:
     folder = make_run()
     given = json.loads((folder / "attack.json").read_text())["results"]
-    page, content, rows = _written(write_report([read_run(folder)], tmp_path / "out"))
+    page, content, rows = written(write_report([read_run(folder)], tmp_path / "out"))
     shown = page.table("Attacks")[1:]
     told = content["runs"][0]["attack"]
     assert len(shown) == len(told) == len(given) == 8
@@ -117,10 +58,12 @@ def test_attack_figures_are_the_same_in_html_json_csv_and_input(make_run: MakeRu
         assert [row[2][1] for row in marked] == [[best["balanced_accuracy"]["mean"]]]
 
 
-def test_ranking_figures_are_the_same_in_html_json_csv_and_input(make_run: MakeRun, tmp_path: Path) -> None:
+def test_ranking_figures_are_the_same_in_html_json_csv_and_input(
+    make_run: MakeRun, tmp_path: Path, written: Written
+) -> None:
     folder = make_run()
     given = json.loads((folder / "metrics.json").read_text())
-    page, content, rows = _written(write_report([read_run(folder)], tmp_path / "out"))
+    page, content, rows = written(write_report([read_run(folder)], tmp_path / "out"))
     shown = page.table("Ranking metrics")[1:]
     assert len(shown) == len(given["test"])
     for name, row in zip(given["test"], shown, strict=True):
@@ -132,11 +75,13 @@ def test_ranking_figures_are_the_same_in_html_json_csv_and_input(make_run: MakeR
             assert _number(rows, section="ranking", name=part, metric=name) == given[part][name]
 
 
-def test_rounds_evaluations_traffic_and_time_follow_from_the_events(make_run: MakeRun, tmp_path: Path) -> None:
+def test_rounds_evaluations_traffic_and_time_follow_from_the_events(
+    make_run: MakeRun, tmp_path: Path, written: Written
+) -> None:
     folder = make_run(rounds=60)
     events = read_run(folder).events
     rounds = [event for event in events if event["event"] == "round"]
-    page, content, rows = _written(write_report([read_run(folder)], tmp_path / "out"))
+    page, content, rows = written(write_report([read_run(folder)], tmp_path / "out"))
     run = content["runs"][0]
     assert run["learning"]["round"] == [event["round"] for event in rounds]
     assert run["learning"]["loss"] == [event["loss"] for event in rounds]
@@ -158,8 +103,8 @@ def test_rounds_evaluations_traffic_and_time_follow_from_the_events(make_run: Ma
     assert _number(rows, section="time", name="", metric="round_median") == seconds
 
 
-def test_the_setting_is_told(make_run: MakeRun, tmp_path: Path) -> None:
-    page, content, rows = _written(write_report([read_run(make_run())], tmp_path / "out"))
+def test_the_setting_is_told(make_run: MakeRun, tmp_path: Path, written: Written) -> None:
+    page, content, rows = written(write_report([read_run(make_run())], tmp_path / "out"))
     facts = content["runs"][0]["facts"]
     assert (facts["data"], facts["model"], facts["n_users"], facts["device"], facts["seed"]) == (
         "made-up",
@@ -174,11 +119,11 @@ def test_the_setting_is_told(make_run: MakeRun, tmp_path: Path) -> None:
 
 
 def test_the_projection_holds_points_and_labels_but_no_user_ids(
-    make_run: MakeRun, make_users: MakeUsers, tmp_path: Path
+    make_run: MakeRun, make_users: MakeUsers, tmp_path: Path, written: Written
 ) -> None:
     users = make_users(n_users=4000)
     paths = write_report([read_run(make_run(), users)], tmp_path / "out")
-    page, content, rows = _written(paths)
+    page, content, rows = written(paths)
     found = content["runs"][0]["projection"]
     assert (found["n_users"], found["n_shown"], found["width"]) == (4000, 3000, 16)
     assert len(found["points"]) == len(found["attributes"]["age"]["labels"]) == 3000
@@ -192,9 +137,11 @@ def test_the_projection_holds_points_and_labels_but_no_user_ids(
     assert "checked" in choices[0][1]
 
 
-def test_a_run_in_progress_without_attack_or_metrics_is_reported(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_in_progress_without_attack_or_metrics_is_reported(
+    make_run: MakeRun, tmp_path: Path, written: Written
+) -> None:
     folder = make_run(rounds=20, metrics=False, attack=False, status="running", best_round=None, train_seconds=None)
-    page, content, _ = _written(write_report([read_run(folder)], tmp_path / "out"))
+    page, content, _ = written(write_report([read_run(folder)], tmp_path / "out"))
     assert "still in progress" in page.text
     assert "No ranking metrics yet" in page.text
     assert "Not attacked yet" in page.text
@@ -203,15 +150,17 @@ def test_a_run_in_progress_without_attack_or_metrics_is_reported(make_run: MakeR
     assert run["learning"]["best_round"] == 15
 
 
-def test_a_run_that_has_just_started_is_reported(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_that_has_just_started_is_reported(make_run: MakeRun, tmp_path: Path, written: Written) -> None:
     folder = make_run(rounds=0, metrics=False, attack=False, status="running", data=None, train_seconds=None)
-    page, content, rows = _written(write_report([read_run(folder)], tmp_path / "out"))
+    page, content, rows = written(write_report([read_run(folder)], tmp_path / "out"))
     assert page.text.count("No round has been recorded yet.") == 2
     assert content["runs"][0]["time"]["round_median"] is None
     assert [row for row in rows if row["section"] == "learning"] == []
 
 
-def test_missing_and_undefined_figures_are_null_and_never_nan(make_run: MakeRun, tmp_path: Path) -> None:
+def test_missing_and_undefined_figures_are_null_and_never_nan(
+    make_run: MakeRun, tmp_path: Path, written: Written
+) -> None:
     folder = make_run(rounds=20)
     attack = json.loads((folder / "attack.json").read_text())
     for result in attack["results"]:
@@ -224,7 +173,7 @@ def test_missing_and_undefined_figures_are_null_and_never_nan(make_run: MakeRun,
     events[4] = json.dumps(json.loads(events[4]) | {"loss": float("nan")})
     (folder / "events.jsonl").write_text("\n".join(events) + "\n")
     paths = write_report([read_run(folder)], tmp_path / "out")
-    page, content, _ = _written(paths)
+    page, content, _ = written(paths)
     assert not any(re.search(r"\b(nan|NaN|None|inf|Infinity)\b", path.read_text()) for path in paths)
     run = content["runs"][0]
     assert run["learning"]["loss"][4] is None
@@ -234,11 +183,11 @@ def test_missing_and_undefined_figures_are_null_and_never_nan(make_run: MakeRun,
     assert "not measured" in page.table("Attacks")[2][5][0]
 
 
-def test_several_runs_stand_side_by_side(make_run: MakeRun, tmp_path: Path) -> None:
+def test_several_runs_stand_side_by_side(make_run: MakeRun, tmp_path: Path, written: Written) -> None:
     folders = [make_run("a", seed=1), make_run("b", seed=2, rounds=200), make_run("c", seed=3, attack=False)]
     given = [json.loads((folder / "metrics.json").read_text()) for folder in folders]
     attacks = [json.loads((folder / "attack.json").read_text())["results"] for folder in folders[:2]]
-    page, content, rows = _written(write_report([read_run(folder) for folder in folders], tmp_path / "out"))
+    page, content, rows = written(write_report([read_run(folder) for folder in folders], tmp_path / "out"))
     assert [run["label"] for run in content["runs"]] == ["a", "b", "c"]
     row = page.table("Ranking metrics")[2]
     expected = [metrics[part]["ndcg@10/full"] for part in ("test", "valid", "popularity") for metrics in given]
@@ -253,21 +202,21 @@ def test_several_runs_stand_side_by_side(make_run: MakeRun, tmp_path: Path) -> N
     assert "Not attacked yet: c." in page.text
 
 
-def test_runs_of_one_name_get_labels_of_their_own(make_run: MakeRun, tmp_path: Path) -> None:
+def test_runs_of_one_name_get_labels_of_their_own(make_run: MakeRun, tmp_path: Path, written: Written) -> None:
     first, second = make_run("a", name="same", rounds=5), make_run("b", name="same", rounds=5)
     records = [read_run(first), read_run(second), read_run(second)]
-    _, content, _ = _written(write_report(records, tmp_path / "out"))
+    _, content, _ = written(write_report(records, tmp_path / "out"))
     assert [run["label"] for run in content["runs"]] == ["same (a)", "same (b)", "same (b, 2)"]
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_ids_are_unique_and_references_have_a_target(
-    make_run: MakeRun, make_users: MakeUsers, tmp_path: Path, several: bool
+    make_run: MakeRun, make_users: MakeUsers, tmp_path: Path, several: bool, written: Written
 ) -> None:
     records = [read_run(make_run("a"), make_users())]
     if several:
         records.append(read_run(make_run("b", seed=2), make_users(seed=9)))
-    page, _, _ = _written(write_report(records, tmp_path / "out"))
+    page, _, _ = written(write_report(records, tmp_path / "out"))
     ids = [values["id"] for _, values in page.tags if "id" in values]
     assert len(ids) == len(set(ids))
     for tag, values in page.tags:
@@ -285,7 +234,9 @@ def test_ids_are_unique_and_references_have_a_target(
     assert len(page.tables) == sum(tag == "table" for tag, _ in page.tags)
 
 
-def test_names_are_text_and_never_markup(make_run: MakeRun, make_users: MakeUsers, tmp_path: Path) -> None:
+def test_names_are_text_and_never_markup(
+    make_run: MakeRun, make_users: MakeUsers, tmp_path: Path, written: Written
+) -> None:
     hostile = "<script>alert(1)</script>\"'&{{ 7*7 }}$x$]]>\x00\ud800\u202e"
     folder = make_run(
         name=hostile,
@@ -308,7 +259,7 @@ def test_names_are_text_and_never_markup(make_run: MakeRun, make_users: MakeUser
     users = make_users(names={hostile: (hostile, "M"), "age": ("a", "b")})
     other = make_run("other", attack=attack, name=hostile)
     for number, records in enumerate([[read_run(folder, users)], [read_run(folder, users), read_run(other)]]):
-        page, content, _ = _written(write_report(records, tmp_path / f"out-{number}"))
+        page, content, _ = written(write_report(records, tmp_path / f"out-{number}"))
         assert sum(tag == "script" for tag, _ in page.tags) == 1
         shown = "<script>alert(1)</script>\"'&{{ 7*7 }}$x$]]>\ufffd\ufffd\ufffd"
         assert shown in page.text
@@ -316,9 +267,11 @@ def test_names_are_text_and_never_markup(make_run: MakeRun, make_users: MakeUser
         assert not [values for _, values in page.tags if any(key.startswith("on") for key in values)]
 
 
-def test_a_name_that_looks_like_a_formula_is_inert_in_the_csv(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_name_that_looks_like_a_formula_is_inert_in_the_csv(
+    make_run: MakeRun, tmp_path: Path, written: Written
+) -> None:
     paths = write_report([read_run(make_run(name="=1+1", rounds=3))], tmp_path / "out")
-    _, content, rows = _written(paths)
+    _, content, rows = written(paths)
     assert content["runs"][0]["label"] == "=1+1"
     assert {row["run"] for row in rows} == {"'=1+1"}
 
@@ -387,13 +340,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert (out / "report.html").read_text() == "old"
 
 
-def test_two_surfaces_are_told_apart(make_run: MakeRun, tmp_path: Path) -> None:
+def test_two_surfaces_are_told_apart(make_run: MakeRun, tmp_path: Path, written: Written) -> None:
     folder = make_run()
     attack = json.loads((folder / "attack.json").read_text())
     again = [result | {"surface": "update_support"} for result in attack["results"]]
     again[0] = again[0] | {"balanced_accuracy": {"mean": 0.999, "low": 0.99, "high": 1.0}}
     (folder / "attack.json").write_text(json.dumps(attack | {"results": attack["results"] + again}))
-    page, content, _ = _written(write_report([read_run(folder)], tmp_path / "out"))
+    page, content, _ = written(write_report([read_run(folder)], tmp_path / "out"))
     rows = page.table("Attacks")[1:]
     assert [row[1][0] for row in rows] == ["user embedding"] * 8 + ["updated items"] * 8
     assert sum("worst" in row[2][0] for row in rows) == 4
@@ -410,12 +363,12 @@ def test_importing_the_package_loads_no_plotting_or_template_library() -> None:
 
 
 def test_many_classes_share_colours_only_in_one_named_rest(
-    make_run: MakeRun, make_users: MakeUsers, tmp_path: Path
+    make_run: MakeRun, make_users: MakeUsers, tmp_path: Path, written: Written
 ) -> None:
     names = tuple(f"occupation {k}" for k in range(21))
     users = make_users(names={"occupation": names})
     labels = users.attributes["occupation"][1]
-    page, _, _ = _written(write_report([read_run(make_run(rounds=3), users)], tmp_path / "out"))
+    page, _, _ = written(write_report([read_run(make_run(rounds=3), users)], tmp_path / "out"))
     sizes = np.bincount(labels[labels >= 0], minlength=21)
     largest = np.argsort(-sizes, kind="stable")[:8]
     for k in range(21):

@@ -81,7 +81,7 @@ def gram(seen: Observation) -> Tensor:
         hidden = hidden_layer(seen)
         expected = hidden if seen.adversary.kind == "mlp" else latent_moments(seen, hidden)[0]
         return (rows * expected.unsqueeze(1)).sum(dim=2).argmin(dim=1)
-    length = torch.linalg.vector_norm(rows, dim=2, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=2, keepdim=True)
     unit = rows / length.clamp(min=torch.finfo(rows.dtype).tiny)
     others = unit.sum(dim=1, keepdim=True) - unit
     cosines = (unit * others).sum(dim=2)
@@ -98,7 +98,8 @@ def exact(seen: Observation) -> Tensor:
     1. the gradient of M gives w (ŷ − y) zᵀ, hence ŷ − y up to one factor t, whose sign is not known yet;
     2. divided into the gradient of S it gives e2, hence the last layer W as it was drawn;
     3. the gradient of the mean's layer gives its input h and, with μ computed from h, w Wᵀ (ŷ − y) = g − w β_z μ;
-    4. Wᵀ times the vector of step 1 is that of step 3 times t: its sign is t's.
+    4. Wᵀ times the vector of step 1 is that of step 3 times t: its sign is t's. Where w is not known yet, the same
+       equation has two unknowns and z rows, and gives both.
 
     Exact up to rounding on the gradient of one local step of one client, whatever was drawn. Where step 3 leaves
     nothing but rounding, the client's ŷ is its label, and what the adversary names without noise is taken.
@@ -115,10 +116,14 @@ def exact(seen: Observation) -> Tensor:
     heaviest = torch.linalg.vector_norm(rows, dim=1).argmax(dim=1)
     column = rows.gather(2, heaviest[:, None, None].expand(-1, rows.shape[1], 1))
     pull = (rows @ (rows.transpose(1, 2) @ column)).squeeze(2)
-    mean, _ = latent_moments(seen, hidden_layer(seen))
-    into_latent = seen.gradients["mean_bias"] - weight.reshape(-1, 1) * seen.adversary.beta_latent * mean
-    lost = into_latent.abs().amax(dim=1) < ROUNDING * seen.gradients["mean_bias"].abs().amax(dim=1)
     back = torch.bmm(pull.unsqueeze(1), drawn).squeeze(1)
+    mean, _ = latent_moments(seen, hidden_layer(seen))
+    known = seen.adversary.beta_latent * mean
+    into = seen.gradients["mean_bias"]
+    if seen.adversary.head != "weight" and not _all_equal(seen.class_weights):
+        weight = _second_coefficient(into, back, known).clamp(*seen.class_weights.aminmax())
+    into_latent = into - weight.unsqueeze(1) * known
+    lost = into_latent.abs().amax(dim=1) < ROUNDING * into.abs().amax(dim=1)
     sign = torch.where((back * into_latent).sum(dim=1) < 0, -1.0, 1.0).to(pull.dtype)
     named = (mean @ seen.parameters["last_weight"].T).argmax(dim=1)
     return torch.where(lost, named, (pull * sign.unsqueeze(1)).argmin(dim=1))
@@ -150,12 +155,24 @@ def loss_weight(seen: Observation) -> Tensor:
 
     Columns of (ŷ − y) zᵀ add up to zero, so the columns' sums of a drawn last weight's gradient are w β_w times
     those of M: w follows by least squares. Note what that says where classes are weighed: **w is the label**, in
-    the clear. Where the last layer is not drawn, nothing that is used here depends on w noticeably, and the mean
-    weight is as good.
+    the clear. Where the last weight is not drawn its gradient is proportional to w, which moves no sign; then the mean
+    weight is returned.
     """
     weights, beta = seen.class_weights, seen.adversary.beta_weight
-    if seen.adversary.head != "weight" or beta == 0.0 or bool((weights == weights[0]).all()):
+    if seen.adversary.head != "weight" or beta == 0.0 or _all_equal(weights):
         return weights.mean().expand(seen.n)
     shared = beta * seen.parameters["last_weight"].sum(dim=0)
     found = seen.gradients["last_weight"].sum(dim=1) @ shared / (shared @ shared)
     return found.clamp(float(weights.min()), float(weights.max()))
+
+
+def _all_equal(values: Tensor) -> bool:
+    return bool((values == values[0]).all())
+
+
+def _second_coefficient(given: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """b of the least-squares fit given ≈ a · first + b · second, for each row, (C,)."""
+    tiny = torch.finfo(given.dtype).tiny
+    along = (first * second).sum(dim=1, keepdim=True) / (first * first).sum(dim=1, keepdim=True).clamp(min=tiny)
+    apart = second - along * first
+    return (given * apart).sum(dim=1) / (apart * apart).sum(dim=1).clamp(min=tiny)

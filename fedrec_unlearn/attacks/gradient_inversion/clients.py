@@ -130,7 +130,7 @@ def observe(
             parameters, rows, defence.target(said, n_classes, rows.dtype), draws, class_weights[said], False
         )
         released = defence.released(gradients, chance)
-        seen.append({name: g.unflatten(0, (-1, defence.members)).mean(dim=1) for name, g in released.items()})
+        seen.append({name: g.reshape(-1, defence.members, *g.shape[1:]).mean(dim=1) for name, g in released.items()})
     gradients = {name: torch.cat([part[name] for part in seen]).float().double() for name in parameters}
     return Observation(adversary, parameters, gradients, class_weights), torch.from_numpy(classes)
 

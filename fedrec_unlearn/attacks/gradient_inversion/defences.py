@@ -1,12 +1,12 @@
 """What a client can do to its label or its gradient before it sends it, and what the transport can do.
 
-| defence | changes | what an attacker is left with |
+| defence | what it changes | what an attacker is left with |
 |---|---|---|
-| label-RR | the label: kept with probability e^ε / (e^ε + K − 1), else another, all alike | a perfect reading of the wrong label: accuracy is that probability |
-| soft labels | the label: a share of it is spread over all classes (negative: taken from the others) | the same signs, but where the prediction is surer than the label |
-| pruning | the gradient: only its largest entries are sent | the signs of the entries sent |
-| clip and noise | the gradient: clipped to a length, then Gaussian noise on every entry | differential privacy of the gradient, at its price in accuracy |
-| secure aggregation | nothing: the server sees the sum over m clients | the classes of the m as a whole, not who has which |
+| label-RR | the label: kept with probability e^ε / (e^ε + K − 1) | a perfect reading of what may be another label |
+| soft labels | the label: a share goes to all classes, or comes from them | signs, while the label is surer than ŷ |
+| pruning | the gradient: only its largest entries are sent | the signs of what is sent |
+| clip and noise | the gradient: cut to a length, noise on every entry | differential privacy, at its price |
+| secure aggregation | nothing: the server sees a sum over m clients | the classes of the m, not whose is which |
 
 Source: Warner 1965 and Ghazi et al. 2021 (label-RR); Struppek et al. 2023 (soft labels); Zhu et al. 2019, section 5
 (pruning); Abadi et al. 2016 (clip and noise); Bonawitz et al. 2017 (secure aggregation).
@@ -97,7 +97,7 @@ class Defence:
         if self.noise > 0.0:
             scale = self.noise * (1.0 if self.clip is None else self.clip)
             flat = flat + scale * torch.from_numpy(draws.standard_normal(tuple(flat.shape))).to(flat.dtype)
-        parts = flat.split([tensor[0].numel() for tensor in gradients.values()], dim=1)
+        parts = torch.split(flat, [tensor[0].numel() for tensor in gradients.values()], dim=1)
         return {name: part.reshape(tensor.shape) for part, (name, tensor) in zip(parts, gradients.items(), strict=True)}
 
 

@@ -48,7 +48,8 @@ ATTACKS: dict[str, Attack] = {
     "dlg_noise": GradientMatching(learn_noise=True),
     "dlg_residual": GradientMatching(read="residual", start="each_class"),
 }
-"""Attacks by name, in the order of the table. dlg and dlg_noise are read as published; dlg_residual is what DLG can do."""
+"""Attacks by name, in the order of the table. dlg and dlg_noise are read as published; dlg_residual shows what such a
+search can do."""
 
 
 @dataclass(frozen=True)
