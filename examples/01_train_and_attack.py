@@ -1,4 +1,4 @@
-"""Train a federated recommender, attack it, and write a report.
+"""Train a federated recommender, unlearn gender, attack what there was before and after, and write a report.
 
 python examples/01_train_and_attack.py                  # made-up data, some seconds
 python examples/01_train_and_attack.py --data ml-100k   # MovieLens 100K, some minutes
@@ -36,10 +36,14 @@ def main() -> None:
     print(f"{run}: best after round {metrics['best_round']} of {config.federation.rounds}")
     print(f"test {chosen}: {metrics['test'][chosen]:.3f}, most popular items {metrics['popularity'][chosen]:.3f}")
 
+    # `demo` unlearns gender after training, and the run keeps the state before
     print("\nWhat the users' private embeddings give away (balanced accuracy; chance is what guessing reaches):")
-    for result in fedrec.attack(run)["results"]:
-        accuracy = result["balanced_accuracy"]["mean"]
-        print(f"  {result['attribute']:8} {result['attacker']:10} {accuracy:.3f}   chance {result['chance']:.3f}")
+    audit = fedrec.attack(run, before=True)
+    for before, after in zip(audit["before"], audit["results"], strict=True):
+        accuracies = (f"{result['balanced_accuracy']['mean']:.3f}" for result in (before, after))
+        print(
+            f"  {after['attribute']:8} {after['attacker']:10} {' -> '.join(accuracies)}   chance {after['chance']:.3f}"
+        )
 
     print(f"\nReport: {fedrec.write_report([run])}")
 

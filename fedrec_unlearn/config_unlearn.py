@@ -13,6 +13,10 @@ def _need(condition: bool, option: str, problem: str) -> None:
         raise ConfigError(f"{option}: {problem}")
 
 
+class UnlearnWarning(UserWarning):
+    """Unlearning is carried out, but not for everyone it was asked for, or with a strength that does harm."""
+
+
 METHODS = (
     "none",
     "grl",

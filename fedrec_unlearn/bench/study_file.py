@@ -31,7 +31,7 @@ from pathlib import Path
 from fedrec_unlearn.bench.arm_file import Ground, read_arms, read_grid, read_surfaces
 from fedrec_unlearn.bench.reading import Entry, Options, read_yaml
 from fedrec_unlearn.bench.study import GROUPS, Study, Target
-from fedrec_unlearn.bench.target_file import read_inversion, read_targets
+from fedrec_unlearn.bench.target_file import carries_out, read_inversion, read_targets
 from fedrec_unlearn.config import Config
 from fedrec_unlearn.config_file import packaged_configs
 from fedrec_unlearn.config_options import did_you_mean
@@ -117,10 +117,11 @@ def load_study(file: Path, *, quick: bool = False) -> Study:
         utility=_utility(found.get("utility"), base),
         arms=tuple(arms),
     )
-    study = replace(
-        study, inversion=read_inversion(found.get("inversion"), shortened.get("inversion") if quick else None, study)
-    )
+    plans = found.get("inversion")
+    study = replace(study, inversion=read_inversion(plans, None, study))
     study = replace(study, targets=read_targets(found.get("targets"), study))
+    if quick:
+        study = replace(study, inversion=read_inversion(plans, shortened.get("inversion"), study))
     kept = _quick_arms(shortened["arms"], study) if "arms" in shortened else set(names)
     seeds = _seeds(shortened["seeds"]) if "seeds" in shortened else study.seeds
     return _shortened(study, kept, seeds) if quick else study
@@ -159,6 +160,8 @@ def _quick_arms(entry: Entry, study: Study) -> set[str]:
 
 def _shortened(study: Study, kept: set[str], seeds: tuple[int, ...]) -> Study:
     def possible(target: Target) -> bool:
+        if target.inversion is not None:
+            return any(carries_out(plan, target.inversion) for plan in study.inversion)
         needed = set(target.arms) | ({target.relation.arm} if target.relation else set())
         return needed <= kept
 

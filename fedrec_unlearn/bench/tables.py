@@ -59,7 +59,7 @@ def study_tables(content: Content) -> list[StudyTable]:
                     for e in summary
                     if e["arm"] == content["baseline"] and (e["attribute"], e["surface"]) == (attribute, surface)
                 ] + shown
-            title = GROUP_TITLES[group].format(attribute=attribute, surface=surface.replace("_", " "))
+            title = GROUP_TITLES[group].format(attribute=attribute.replace("_", " "), surface=surface.replace("_", " "))
             title = title[0].upper() + title[1:]
             tables.append(_attack_table(content, title, attribute, shown))
     if content["inversion"]:

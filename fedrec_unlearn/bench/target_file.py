@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from fedrec_unlearn.bench.reading import Entry
 from fedrec_unlearn.bench.study import InversionBound, InversionPlan, Relation, Study, Target
@@ -159,6 +160,17 @@ def _inversion_bound(entry: Entry, study: Study) -> InversionBound:
     defence = found["defence"].one_of([known.name for known in DEFENCES])
     attacks = tuple(attack.one_of(tuple(ATTACKS)) for attack in found["attacks"].entries())
     classes = found["classes"].integer(least=2)
-    if "within" in found:
-        return InversionBound(classes, adversary, defence, attacks, "within", found["within"].number())
-    return InversionBound(classes, adversary, defence, attacks, "at_least", found["at_least"].number())
+    kind: Literal["within", "at_least"] = "within" if "within" in found else "at_least"
+    bound = InversionBound(classes, adversary, defence, attacks, kind, found[kind].number())
+    if not any(carries_out(plan, bound) for plan in study.inversion):
+        entry.fail("no entry of section inversion carries this out")
+    return bound
+
+
+def carries_out(plan: InversionPlan, bound: InversionBound) -> bool:
+    """Whether a plan makes the attacks that a bound is on; the number of classes is known once the data is read."""
+    return (
+        bound.adversary in plan.adversaries
+        and (not plan.defences or bound.defence in plan.defences)
+        and (not plan.attacks or set(bound.attacks) <= set(plan.attacks))
+    )

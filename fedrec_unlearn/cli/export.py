@@ -19,8 +19,8 @@ def configure(parser: CommandParser) -> None:
         "--part",
         choices=("best", "latest", "before"),
         default="best",
-        help="whose state is written: of the round with the best validation value (after unlearning), of the last round, or "
-        "before unlearning. Default: best.",
+        help="whose state is written: of the round with the best validation value (after unlearning), of the last "
+        "round, or before unlearning. Default: best.",
     )
     parser.epilog = "fedrec export runs/a users.npz"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from fedrec_unlearn.cli.tables import attack_table, figures_of_runs, print_table, ranking_table
+from fedrec_unlearn.cli.tables import attack_table, figures_of_runs, print_table, ranking_table, unlearning_table
 from fedrec_unlearn.config_options import did_you_mean
 from fedrec_unlearn.errors import RunError
 
@@ -56,7 +56,12 @@ def print_results(run: Path, quiet: bool, *, ranking: bool = True, attack: bool 
     if quiet:
         return
     (figures,) = figures_of_runs([run])
-    for table in (ranking_table(figures) if ranking else None, attack_table(figures) if attack else None):
+    shown = (
+        ranking_table(figures) if ranking else None,
+        attack_table(figures) if attack else None,
+        unlearning_table(figures) if ranking or attack else None,
+    )
+    for table in shown:
         if table is not None:
             print_table(table)
 

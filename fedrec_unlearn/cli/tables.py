@@ -93,7 +93,30 @@ def attack_table(run: RunFigures) -> Table | None:
         rows,
         figures=frozenset(range(3, 8)),
         strong=frozenset(number for number, result in enumerate(run.attack) if result.worst),
-        note="* strongest attacker; compare balanced accuracy with chance, accuracy with majority",
+        note="* furthest from chance; compare balanced accuracy with chance, accuracy with majority",
+    )
+
+
+def unlearning_table(run: RunFigures) -> Table | None:
+    """The worst attacker before and after beside the ranking before and after; None where nothing was compared."""
+    found = run.unlearning
+    if found is None or not (found.leaks_before or found.kept_before):
+        return None
+    rows = [
+        (kept.metric, "test", _figure(kept.before), _figure(kept.after), ABSENT, f"{_figure(kept.ratio, 3)} kept")
+        for kept in found.kept
+    ]
+    for leak in found.leaks:
+        sides = (ABSENT if side is None else _interval(side.balanced_accuracy) for side in (leak.before, leak.after))
+        told = "over-shoot: told better than before" if leak.overshoot else ""
+        name = f"{leak.attribute}{' (unlearned)' if leak.unlearned else ''}"
+        rows.append((name, leak.surface, *sides, _figure(leak.chance, 3), told))
+    return Table(
+        f"Unlearning {', '.join(found.attributes)} by {found.method}",
+        ("what", "seen by the attacker", "before", "after", "chance", ""),
+        tuple(rows),
+        figures=frozenset({2, 3, 4}),
+        note="attributes: balanced accuracy of the attacker furthest from chance, in either direction",
     )
 
 

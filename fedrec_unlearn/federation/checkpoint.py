@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fedrec_unlearn.errors import RunError
+from fedrec_unlearn.federation.named_vector import NamedVector
 from fedrec_unlearn.federation.run_folder import write_atomic
 from fedrec_unlearn.federation.state import RunState, ServerState
 from fedrec_unlearn.models import Recommender
@@ -47,7 +48,7 @@ def save_state(path: Path, state: RunState, standing: Standing) -> None:
     tensors = {
         "private": state.private,
         **state.server.parameters(),
-        **{f"moment.{name}": value for name, value in state.server.moments.items()},
+        **{f"moment.{name}": value for name, value in state.server.named_moments().items()},
     }
     header = {
         "format": _FORMAT,
@@ -128,13 +129,19 @@ def _assemble(
             raise RunError(f"{name} and {of} have different shapes; is it another run's?")
     if placed.keys() != expected.keys() | moments.keys() or len({value.dtype for value in placed.values()}) > 1:
         raise RunError("its tensors do not fit together; is it another run's?")
+    kept = {name.removeprefix("moment."): value for name, value in placed.items() if name.startswith("moment.")}
+    term = NamedVector.of({name: placed[f"term.{name}"] for name in term_shapes})
+    if term and kept:
+        for order in ("first", "second"):
+            parts = {name: kept.pop(f"{order}.term.{name}") for name in term_shapes}
+            kept[f"{order}.term"] = NamedVector.of(parts).flat
     server = ServerState(
         items=placed["items"],
         dense={name: placed[f"dense.{name}"] for name in model.dense_shapes},
         rounds_done=int(header["rounds_done"]),
         steps=int(header["steps"]),
-        term={name: placed[f"term.{name}"] for name in term_shapes},
+        term=term,
         term_steps=int(header.get("term_steps", 0)),
-        moments={name.removeprefix("moment."): value for name, value in placed.items() if name.startswith("moment.")},
+        moments=kept,
     )
     return RunState(server, placed["private"], float(header["rating_mean"])), Standing(**header["standing"])

@@ -97,7 +97,7 @@ class Workload:
         contribution.bytes_up += int(self.transport.upload_bytes(rows, width, n_dense, size).sum())
         contribution.bytes_down += int(self.transport.download_bytes(rows, width, n_dense, size).sum())
         if self.term is not None:
-            up, down = term_bytes(self.term, size)
+            up, down = term_bytes(self.term, server.term.layout.size, size)
             contribution.bytes_up += up * len(counts)
             contribution.bytes_down += down * len(counts)
 

@@ -95,8 +95,7 @@ class NamedVector(Mapping[str, Tensor]):
         return NamedVector(self.layout, flat)
 
     def __getitem__(self, name: str) -> Tensor:
-        part = self.flat[..., self.layout.places[name]]
-        return part.unflatten(-1, self.layout.shapes[name]) if self.layout.shapes[name] else part.squeeze(-1)
+        return self.flat[..., self.layout.places[name]].view(*self.flat.shape[:-1], *self.layout.shapes[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.layout.shapes)

@@ -6,7 +6,8 @@ Plain tensors and numbers, nothing else, so that a state can be written as safet
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,8 +19,8 @@ from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.named_vector import NamedVector
 from fedrec_unlearn.models import Recommender
 
-
 _TERM_MOMENTS = ("first.term", "second.term")
+_RATES_OF_TERM = "unlearn.client_learning_rate, unlearn.server_learning_rate, "
 
 
 @dataclass
@@ -173,6 +174,7 @@ def _trained_of_term(contribution: Contribution) -> Iterator[slice]:
             yield slice(run[0].start, run[-1].stop)
 
 
+@torch.inference_mode()
 def apply_contribution(
     state: ServerState, contribution: Contribution, config: FederationConfig, term_learning_rate: float = 0.0
 ) -> None:
@@ -195,39 +197,37 @@ def apply_contribution(
         return
     updates = mean_update(contribution, config.item_aggregation)
     for name, value in updates.items():
-        if not bool(torch.isfinite(value).all()):
+        if not math.isfinite(float(value.sum())):  # one pass; a sum beyond the numbers is as good as infinite
             raise RunError(
                 f"round {state.rounds_done}: the update of {name} is not finite, training has diverged; lower "
-                "federation.user_learning_rate, federation.client_learning_rate or federation.server_learning_rate"
+                + _RATES_OF_TERM * (name == "term")
+                + "federation.user_learning_rate, federation.client_learning_rate or federation.server_learning_rate"
             )
     state.steps += 1
-    for name, parameter in [("items", state.items), *((f"dense.{n}", value) for n, value in state.dense.items())]:
-        moments = _pair(state.moments, name)
+    adam = config.server_optimizer == "adam"
+    for name, parameter in {"items": state.items, **{f"dense.{n}": v for n, v in state.dense.items()}}.items():
+        moments = [state.moments[f"{order}.{name}"] for order in ("first", "second")] if adam else []
         _step(parameter, updates[name], moments, state.steps, config.server_learning_rate, config)
     if not contribution.term:
         return
     state.term_steps += 1
-    whole = _pair(state.moments, "term")
-    for part in _trained_of_term(contribution):
-        moments = None if whole is None else (whole[0][part], whole[1][part])
-        parameter, update = state.term.flat[part], updates["term"][part]
+    whole = [state.term.flat, updates["term"], *(state.moments[name] for name in _TERM_MOMENTS if adam)]
+    for place in _trained_of_term(contribution):
+        all_of_it = place.stop - place.start == len(whole[0])
+        parameter, update, *moments = whole if all_of_it else [tensor[place] for tensor in whole]
         _step(parameter, update, moments, state.term_steps, term_learning_rate, config)
-
-
-def _pair(moments: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor] | None:
-    return (moments[f"first.{name}"], moments[f"second.{name}"]) if moments else None
 
 
 def _step(
     parameter: Tensor,
     update: Tensor,
-    moments: tuple[Tensor, Tensor] | None,
+    moments: Sequence[Tensor],
     steps: int,
     step_size: float,
     config: FederationConfig,
 ) -> None:
-    """Move a parameter and its moments in place; `steps` counts this one."""
-    if moments is None:
+    """Move a parameter and its first and second moment in place; SGD has none. `steps` counts this one."""
+    if not moments:
         parameter.sub_(update, alpha=step_size)
         return
     beta1, beta2 = config.adam_betas

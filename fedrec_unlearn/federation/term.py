@@ -14,14 +14,16 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from fedrec_unlearn.federation.named_vector import NamedVector
+
 
 class TermStep(NamedTuple):
     """What a term asks of a block of C clients in one local step."""
 
     row_gradient: Tensor
     """(C, private row width): added to the gradient of the client's mean loss in its private row."""
-    gradients: dict[str, Tensor]
-    """Gradient of the shared parameters: (C, *shape) one by one, or (*shape) summed over the clients."""
+    gradients: NamedVector
+    """Gradient of the shared parameters: (C, n) one by one, or (n,) summed over the clients."""
     loss: Tensor
     """(C, G): loss of each client in each group; 0 where it knows nothing for the group."""
     correct: Tensor
@@ -38,7 +40,7 @@ class UserTerm(Protocol):
     groups: tuple[str, ...]
     """Names of G groups of parameters, each averaged over the clients that train it: one an attribute."""
     shapes: dict[str, tuple[int, ...]]
-    """Shared parameters, named `<group>.<name>`: they travel whole, apart from the recommender's."""
+    """Shared parameters, named `<group>.<name>`, group after group: they travel whole, apart from the recommender's."""
     secure: bool
     """Whether their updates travel as additive shares to two servers, which learn the sum alone."""
     client_learning_rate: float
@@ -63,7 +65,8 @@ class UserTerm(Protocol):
 
         Args:
             rows: private rows, (C, width).
-            parameters: each (*shape) where `summed`, else one copy a client (C, *shape).
+            parameters: each (*shape) where `summed`, else one copy a client (C, *shape). A `NamedVector` in the order
+                of `shapes` is read as it lies.
             users: ids of the clients, int64 (C,).
             round_number: coordinates of random draws, with `epoch` and the user's id.
             epoch: local epoch, from 0.

@@ -37,10 +37,12 @@ class TermCopies:
     ) -> None:
         self.term, self.users, self.round_number, self.bits = term, users, round_number, fraction_bits
         self.summed = local_epochs == 1 and fraction_bits is None
-        self.start = server.term
-        self.copies = dict(server.term)
+        self.copies = server.term
+        self.start = server.term.flat
         if not self.summed:
-            self.copies = {name: value.expand(len(users), *value.shape).clone() for name, value in self.copies.items()}
+            self.copies = server.term.like(self.start.expand(len(users), -1).clone())
+        self.gradient: Tensor | None = None
+        """(n,), summed, where the clients share one copy."""
         self.first: TermStep | None = None
         self.sent: Tensor | None = None
         """(C, G), 1 where a client trained the group in any step."""
@@ -52,29 +54,25 @@ class TermCopies:
             self.first, self.sent = done, done.weight
         else:
             self.sent = torch.maximum(self.sent, done.weight) if self.sent is not None else done.weight
-        rate = self.term.client_learning_rate
         if self.summed:
-            self.copies = {name: gradient * rate for name, gradient in done.gradients.items()}  # already start - end
+            self.gradient = done.gradients.flat
         else:
-            for name, gradient in done.gradients.items():
-                self.copies[name].sub_(gradient, alpha=rate)
+            self.copies.flat.sub_(done.gradients.flat, alpha=self.term.client_learning_rate)
         return done.row_gradient
 
-    def deltas(self) -> dict[str, Tensor]:
-        """Start − end of the shared parameters, (C, *shape), or (*shape) where clients share one copy."""
-        if self.summed:
-            return self.copies
-        return {name: self.start[name] - value for name, value in self.copies.items()}
+    def delta(self) -> Tensor:
+        """Start − end of each client's copy, (C, n), where each has its own."""
+        return self.start - self.copies.flat
 
     def add_to(self, contribution: Contribution) -> None:
         """Add the block's updates, weights and metrics to a contribution."""
         assert self.first is not None
         assert self.sent is not None
-        for name, delta in self.deltas().items():
-            if self.summed:
-                contribution.term[name] += delta
-            else:
-                contribution.term[name] += (delta if self.bits is None else quantise(delta, self.bits)).sum(0)
+        if self.gradient is not None:
+            contribution.term.flat.add_(self.gradient, alpha=self.term.client_learning_rate)
+        else:
+            delta = self.delta()
+            contribution.term.flat += (delta if self.bits is None else quantise(delta, self.bits)).sum(0)
         add_term_metrics(contribution, self.term, self.first, self.sent, self.bits)
 
 
@@ -90,15 +88,13 @@ def add_term_metrics(
         sent: (C, G), 1 where a client sends an update.
         fraction_bits: fixed point of ring mode, or None.
     """
-    losses = first.loss if fraction_bits is None else quantise(first.loss, fraction_bits)
-    columns = zip(
-        sent.sum(0).tolist(),
-        first.known.sum(0).tolist(),
-        first.correct.sum(0).tolist(),
-        losses.sum(0).tolist(),
-        strict=True,
-    )
-    for group, (weight, known, correct, loss) in zip(term.groups, columns, strict=True):
+    told, n = [sent, first.known, first.correct], len(term.groups)
+    if fraction_bits is None:
+        numbers = torch.cat([*told, first.loss], 1).sum(0).tolist()
+    else:
+        numbers = torch.cat(told, 1).sum(0).tolist() + quantise(first.loss, fraction_bits).sum(0).tolist()
+    columns = [numbers[start : start + n] for start in range(0, 4 * n, n)]
+    for group, weight, known, correct, loss in zip(term.groups, *columns, strict=True):
         sums = contribution.term_sums[group]
         sums.weight += weight
         sums.known += known
@@ -106,15 +102,15 @@ def add_term_metrics(
         sums.loss += loss
 
 
-def term_bytes(term: UserTerm, number_bytes: int) -> tuple[int, int]:
+def term_bytes(term: UserTerm, n: int, number_bytes: int) -> tuple[int, int]:
     """Bytes one client sends and receives in a round for a term's parameters.
 
     Args:
         term: what travels; every client sends all of it, zeros for what it does not know, so that the size tells
             nothing.
+        n: numbers of its parameters.
         number_bytes: of one number in the clear.
     """
-    n = sum(torch.Size(shape).numel() for shape in term.shapes.values())
     if n == 0:
         return 0, 0
     groups = len(term.groups)

@@ -21,20 +21,21 @@ TERM_BITS = 30
 class TermSumsOfRound:
     """The servers of one round's term updates.
 
-    Guarantee: with `term.secure`, each of the two servers sees of a client a vector that is uniform on its own; together
-    they open nothing but the sum over the round's clients, in which each client's update is one summand and its
-    groups' weights (does it know its class?) another. Loss and accuracy of the adversary are recorded by the
+    Guarantee: with `term.secure`, each of the two servers sees of a client a vector that is uniform on its own;
+    together they open nothing but the sum over the round's clients, in which each client's update is one summand and
+    its groups' weights (does it know its class?) another. Loss and accuracy of the adversary are recorded by the
     simulation and do not travel.
 
     Args:
         term: whose parameters travel.
-        server: names and shapes of the parameters.
+        server: holds the parameters the messages are updates of.
         round_number: the messages' round.
     """
 
     def __init__(self, term: UserTerm, server: ServerState, round_number: int) -> None:
-        self.term, self.server = term, server
-        self.length = sum(value.numel() for value in server.term.values()) + len(term.groups)
+        self.term = term
+        self.n = server.term.layout.size
+        self.length = self.n + len(term.groups)
         self.round_number = round_number
         self.servers = (SumServer("a", self.length, round_number), SumServer("b", self.length, round_number))
         self.clear = torch.zeros(self.length, dtype=torch.int64)
@@ -51,8 +52,8 @@ class TermSumsOfRound:
         assert copies.sent is not None
         assert copies.bits is not None
         self.bits = copies.bits
-        parts = [quantise(delta[0].to(torch.float64), copies.bits).reshape(-1) for delta in copies.deltas().values()]
-        vector = torch.cat([*parts, copies.sent[0].to(torch.int64)]).cpu()
+        update = quantise(copies.delta()[0].to(torch.float64), copies.bits)
+        vector = torch.cat([update, copies.sent[0].to(torch.int64)]).cpu()
         if self.term.secure:
             for server, message in zip(self.servers, share(vector, self.round_number), strict=True):
                 server.receive(message)
@@ -68,10 +69,8 @@ class TermSumsOfRound:
         if self.term.secure:
             first, second = self.servers
             total = torch.from_numpy(combine(first.partial(), second.partial()))
-        sizes = [value.numel() for value in self.server.term.values()]
-        *parts, weights = torch.split(total, [*sizes, len(self.term.groups)])
-        for (name, value), part in zip(self.server.term.items(), parts, strict=True):
-            contribution.term[name] += self._read(part, contribution).view(value.shape).to(value.device)
+        update, weights = total[: self.n], total[self.n :]
+        contribution.term.flat += self._read(update, contribution).to(contribution.items.device)
         for group, weight in zip(self.term.groups, weights.tolist(), strict=True):
             contribution.term_sums[group].weight += weight
 

@@ -29,21 +29,19 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedrec_unlearn.errors import ModelError
-from fedrec_unlearn.models.client_layers import affine, back, outer, through_relu
+from fedrec_unlearn.models.adversary_layers import Layers, VectorOfLayers
+from fedrec_unlearn.models.adversary_passes import SMALLEST_DEVIATION, Head, Passes
 from fedrec_unlearn.seeds import Purpose, stream_key, uniform
 
 Kind = Literal["mlp", "vae", "dsvae"]
-Head = Literal["weight", "logit", "none"]
-Parameters = Mapping[str, Tensor]
+Parameters = Mapping[str, Tensor] | Layers
 
 INITIAL_DEVIATION = 0.1
 """softplus(S) of every drawn weight or logit before training."""
 
-SMALLEST_DEVIATION = 1e-6
-"""Added to σ, so that its logarithm stays finite for rows that reversal has pushed far out."""
+__all__ = ["SMALLEST_DEVIATION", "Adversary", "AdversaryOutput", "Descent", "Head", "Kind"]
 
 
 class AdversaryOutput(NamedTuple):
@@ -59,34 +57,17 @@ class AdversaryOutput(NamedTuple):
     """The last layer as used: (C, K, z) where it is drawn or copied per client, else (K, z)."""
 
 
-class _Latent(NamedTuple):
-    """How a latent vector came about; each (C, z)."""
+class Descent(NamedTuple):
+    """What a step against the adversary's loss needs, and what the step tells."""
 
-    noise: Tensor
-    """e1."""
-    mean: Tensor
-    pre_deviation: Tensor
-    deviation: Tensor
-
-
-class _Blur(NamedTuple):
-    """How dsvae's last layer came about."""
-
-    deviation: Tensor
-    """softplus(S)."""
-    noise: Tensor
-    """e2, (C, K, z) or (C, K)."""
-
-
-class _Pass(NamedTuple):
-    """A forward pass with what its gradients need."""
-
-    hidden: Tensor
-    latent: Tensor
-    logits: Tensor
-    last_weight: Tensor
-    drawn: _Latent | None = None
-    blur: _Blur | None = None
+    into: Tensor
+    """Gradient in the rows, (C, width)."""
+    gradient: Tensor
+    """Gradient in the parameters: (n,) summed over the clients, or (C, n); in the order of `Adversary.shapes`."""
+    entropy: Tensor
+    """Cross-entropy without the clients' weights, (C, 1)."""
+    correct: Tensor
+    """(C, 1), 1 where argmax of the logits is the class, else 0."""
 
 
 class Adversary:
@@ -124,8 +105,6 @@ class Adversary:
             )
         self.kind, self.width, self.n_classes = kind, width, n_classes
         self.head: Head = head if kind == "dsvae" else "none"
-        self.latent_size = latent_size
-        self.beta_latent, self.beta_weight = beta_latent, beta_weight
         drawn = kind != "mlp"
         read = latent_size if drawn else hidden_size
         self.shapes: dict[str, tuple[int, ...]] = {
@@ -141,7 +120,8 @@ class Adversary:
             self.shapes["last_deviation"] = noise
         if kind != "dsvae":
             self.shapes["last_bias"] = (n_classes,)
-        self._noise_shape = noise
+        self._vector = VectorOfLayers(self.shapes)
+        self._passes = Passes(self.head, latent_size, noise, beta_latent, beta_weight)
         self.n_draws = (latent_size if drawn else 0) + (math.prod(noise) if noise else 0)
 
     def initial(self, key: int) -> dict[str, Tensor]:
@@ -163,6 +143,14 @@ class Adversary:
                 initial[name] = torch.from_numpy(draw * math.sqrt(6.0 / sum(shape)))
         return initial
 
+    def layers(self, flat: Tensor) -> Layers:
+        """Parameters that lie in one vector, as views; every method here takes them in place of parameters by name.
+
+        Args:
+            flat: in the order of `shapes`, (n,) or (C, n).
+        """
+        return self._vector.layers(flat)
+
     def forward(self, parameters: Parameters, x: Tensor, draws: Tensor) -> AdversaryOutput:
         """Logits and divergence of a block of rows; differentiable, twice too.
 
@@ -171,8 +159,9 @@ class Adversary:
             x: rows, (C, width).
             draws: standard normal, (C, n_draws): e1, then e2.
         """
-        run = self._run(parameters, x, draws)
-        return AdversaryOutput(run.logits, self._divergence(parameters, run), run.latent, run.last_weight)
+        layers = _layers(parameters)
+        run = self._passes.forward(layers, x, draws)
+        return AdversaryOutput(run.logits, self._passes.divergence(layers, run), run.latent, run.last_weight)
 
     def loss(self, parameters: Parameters, x: Tensor, target: Tensor, draws: Tensor) -> Tensor:
         """Cross-entropy plus divergence of each client, (C,); differentiable.
@@ -181,9 +170,10 @@ class Adversary:
             parameters, x, draws: see `forward`.
             target: labels, int64 (C,), or soft labels (C, K).
         """
-        run = self._run(parameters, x, draws)
+        layers = _layers(parameters)
+        run = self._passes.forward(layers, x, draws)
         entropy = -(self._soft(target, run.logits) * run.logits.log_softmax(1)).sum(1)
-        return entropy + self._divergence(parameters, run)
+        return entropy + self._passes.divergence(layers, run)
 
     def gradients(
         self, parameters: Parameters, x: Tensor, target: Tensor, draws: Tensor, weight: Tensor, summed: bool
@@ -203,34 +193,32 @@ class Adversary:
         Raises:
             ModelError: `summed` with one copy of the parameters a client.
         """
-        copies = parameters["encoder_bias"].dim() == 2
-        if summed and copies:
+        layers = _layers(parameters)
+        if summed and layers.copied:
             raise ModelError("gradients of one copy a client cannot be summed: each copy stands elsewhere")
-        run = self._run(parameters, x, draws)
-        soft = self._soft(target, run.logits)
-        log_probability = run.logits.log_softmax(1)
+        run = self._passes.forward(layers, x, draws)
         label = target if target.dim() == 1 else target.argmax(1)
         correct = (run.logits.argmax(1) == label).to(x.dtype)
-        entropy = (soft * log_probability).sum(1).neg_()
-        column = weight.unsqueeze(1)
-        pull = log_probability.exp().sub_(soft).mul_(column)
-        gradients = self._last_gradients(parameters, run, pull, weight, summed)
-        into = back(pull, run.last_weight)
-        if run.drawn is not None:
-            noise, mean, pre_deviation, deviation = run.drawn
-            beta = self.beta_latent
-            into_mean = torch.addcmul(into, mean, column, value=beta)
-            spread = deviation - deviation.reciprocal()
-            into_deviation = into.mul_(noise).addcmul_(spread, column, value=beta).mul_(pre_deviation.sigmoid())
-            for name, cotangent in (("mean", into_mean), ("deviation", into_deviation)):
-                gradients[f"{name}_weight"] = outer(cotangent, run.hidden, summed)
-                gradients[f"{name}_bias"] = cotangent.sum(0) if summed else cotangent
-            into = back(into_mean, parameters["mean_weight"])
-            into += back(into_deviation, parameters["deviation_weight"])
-        into = through_relu(into, run.hidden)
-        gradients["encoder_weight"] = outer(into, x, summed)
-        gradients["encoder_bias"] = into.sum(0) if summed else into
-        return back(into, parameters["encoder_weight"]), gradients, entropy, correct
+        soft = self._soft(target, run.logits)
+        into, gradients, entropy = self._passes.backward(layers, run, x, soft, weight.unsqueeze(1), summed)
+        return into, gradients.named(), entropy.squeeze(1), correct
+
+    def descent(
+        self, layers: Layers, x: Tensor, one_hot: Tensor, draws: Tensor, weight: Tensor, summed: bool
+    ) -> Descent:
+        """`gradients` for many small steps: parameters and gradients are one vector each.
+
+        Args:
+            layers: from `layers`; one copy a client only where not `summed`.
+            x, draws: see `forward`.
+            one_hot: (C, K); a row of zeros stands for no class, and asks for weight 0.
+            weight: (C, 1).
+            summed: see `gradients`.
+        """
+        run = self._passes.forward(layers, x, draws)
+        correct = one_hot.gather(1, run.logits.argmax(1, keepdim=True))
+        into, gradients, entropy = self._passes.backward(layers, run, x, one_hot, weight, summed)
+        return Descent(into, gradients.vector(), entropy, correct)
 
     def margin(self, parameters: Parameters, x: Tensor, target: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
         """Lead of the label's logit over the best other one, and the norm of its gradient in the row.
@@ -245,82 +233,20 @@ class Adversary:
 
         Source: Elsayed et al. 2018, eq. 3.
         """
-        run = self._run(parameters, x, draws)
+        layers = _layers(parameters)
+        run = self._passes.forward(layers, x, draws)
         label = target.unsqueeze(1)
         rival = run.logits.scatter(1, label, -torch.inf).argmax(1, keepdim=True)
         lead = (run.logits.gather(1, label) - run.logits.gather(1, rival)).squeeze(1)
         pull = torch.zeros_like(run.logits).scatter_(1, label, 1.0).scatter_(1, rival, -1.0)
-        into = back(pull, run.last_weight)
-        if run.drawn is not None:
-            into_deviation = into * run.drawn.noise * run.drawn.pre_deviation.sigmoid()
-            into = back(into, parameters["mean_weight"]) + back(into_deviation, parameters["deviation_weight"])
-        into = through_relu(into, run.hidden)
-        return lead, torch.linalg.vector_norm(back(into, parameters["encoder_weight"]), dim=1)
-
-    def _run(self, parameters: Parameters, x: Tensor, draws: Tensor) -> _Pass:
-        hidden = affine(x, parameters["encoder_weight"], parameters["encoder_bias"]).relu()
-        last = parameters["last_weight"]
-        if self.kind == "mlp":
-            return _Pass(hidden, hidden, affine(hidden, last, parameters["last_bias"]), last)
-        mean = affine(hidden, parameters["mean_weight"], parameters["mean_bias"])
-        pre = affine(hidden, parameters["deviation_weight"], parameters["deviation_bias"])
-        deviation = functional.softplus(pre) + SMALLEST_DEVIATION
-        first = draws[:, : self.latent_size]
-        latent = torch.addcmul(mean, deviation, first)
-        drawn = _Latent(first, mean, pre, deviation)
-        if self.head == "none":
-            bias = parameters.get("last_bias")
-            return _Pass(hidden, latent, affine(latent, last, bias), last, drawn)
-        blur = functional.softplus(parameters["last_deviation"])
-        noise = draws[:, self.latent_size :].reshape(-1, *self._noise_shape)
-        if self.head == "logit":
-            logits = torch.addcmul(affine(latent, last, None), blur, noise)
-        else:
-            last = torch.addcmul(last, blur, noise)
-            logits = affine(latent, last, None)
-        return _Pass(hidden, latent, logits, last, drawn, _Blur(blur, noise))
-
-    def _divergence(self, parameters: Parameters, run: _Pass) -> Tensor:
-        if run.drawn is None:
-            return run.logits.new_zeros(len(run.logits))
-        deviation = run.drawn.deviation
-        terms = run.drawn.mean.square() + deviation.square() - 2.0 * deviation.log() - 1.0
-        total = 0.5 * self.beta_latent * terms.sum(1)
-        if run.blur is None:
-            return total
-        blur = run.blur.deviation
-        terms = blur.square() - 2.0 * blur.log() - 1.0
-        if self.head == "weight":
-            terms = terms + parameters["last_weight"].square()
-        return total + 0.5 * self.beta_weight * terms.sum(tuple(range(-len(self._noise_shape), 0)))
-
-    def _last_gradients(
-        self, parameters: Parameters, run: _Pass, pull: Tensor, weight: Tensor, summed: bool
-    ) -> dict[str, Tensor]:
-        """Gradients of the last layer, from those of the logits (`pull`, weights included)."""
-        straight = outer(pull, run.latent, summed)
-        gradients = {"last_weight": straight}
-        if "last_bias" in self.shapes:
-            gradients["last_bias"] = pull.sum(0) if summed else pull
-        if run.blur is None:
-            return gradients
-        blur, noise = run.blur
-        if self.head == "logit":
-            drawn = pull * noise
-        else:
-            drawn = noise * (outer(pull, run.latent, False) if summed else straight)
-        if summed:
-            drawn, scale = drawn.sum(0), weight.sum()
-        else:
-            scale = weight.view(-1, *(1 for _ in self._noise_shape))
-        drawn = torch.addcmul(drawn, blur - blur.reciprocal(), scale, value=self.beta_weight)
-        gradients["last_deviation"] = drawn * parameters["last_deviation"].sigmoid()
-        if self.head == "weight":
-            gradients["last_weight"] = torch.addcmul(straight, parameters["last_weight"], scale, value=self.beta_weight)
-        return gradients
+        return lead, torch.linalg.vector_norm(self._passes.slope(layers, run, pull), dim=1)
 
     @staticmethod
     def _soft(target: Tensor, logits: Tensor) -> Tensor:
         if target.dim() == 2:
             return target
         return torch.zeros_like(logits).scatter_(1, target.unsqueeze(1), 1.0)
+
+
+def _layers(parameters: Parameters) -> Layers:
+    return parameters if isinstance(parameters, Layers) else Layers.of(parameters)

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_THRESHOLD_BACKWARD = torch.ops.aten.threshold_backward.default
-
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """W x + b: x (C, k), W (o, k) or (C, o, k), b (o,) or (C, o) give (C, o)."""
@@ -37,8 +35,12 @@ def outer(cotangent: Tensor, x: Tensor, summed: bool) -> Tensor:
     return cotangent.unsqueeze(2) * x.unsqueeze(1)
 
 
+def total(cotangent: Tensor, summed: bool) -> Tensor:
+    """Gradient of a bias from that in the output, (C, o): (o,) summed over the clients, else (C, o)."""
+    return cotangent.sum(0) if summed else cotangent
+
+
 def through_relu(cotangent: Tensor, activation: Tensor) -> Tensor:
     """Gradient in a ReLU's input from that in its output, both (C, h); 0 where the output is 0."""
-    # one operation, where comparing and multiplying would take three
-    through: Tensor = _THRESHOLD_BACKWARD(cotangent, activation, 0)
-    return through
+    # the sign of a ReLU's output is its derivative; comparing gives a bool, slower to multiply with
+    return cotangent * activation.sign()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,8 @@ def observe_round(
     Returns:
         users (n,), indptr (n + 1,), item ids (nnz,) and item row updates (nnz, width) or None.
     """
-    work = assembly.workload
+    # a state before unlearning has no adversaries
+    work = assembly.workload if state.server.term else replace(assembly.workload, term=None)
     users, counts, items, values = [], [], [], []
     for local, result in VectorisedEngine(work).observe(state, work.eligible(), state.server.rounds_done):
         users.append(local.users)

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from fedrec_unlearn.attacks import infer_attribute
 from fedrec_unlearn.config import Config, UnlearnConfig
+from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.errors import ConfigError, RunError
-from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_json
+from fedrec_unlearn.federation.run_folder import read_json, write_json
 from fedrec_unlearn.pipeline.assembly import reopen, torch_threads, trained_state
-from fedrec_unlearn.pipeline.terms import UnlearnWarning
 from fedrec_unlearn.progress import Progress, SilentProgress
 from fedrec_unlearn.seeds import Purpose, generator
 
@@ -168,7 +168,7 @@ def _choose(points: list[dict[str, Any]], options: UnlearnConfig) -> dict[str, A
     none, tried = points[0], points[1:]
 
     def leak(point: dict[str, Any]) -> float:
-        return max(point["worst"].values())
+        return float(max(point["worst"].values()))
 
     overshoot = [p["epsilon"] for p in tried if any(p["worst"][a] > none["worst"][a] for a in options.attributes)]
     if overshoot:
@@ -189,8 +189,9 @@ def _choose(points: list[dict[str, Any]], options: UnlearnConfig) -> dict[str, A
         return {"chosen": None, "overshoot": overshoot, "reason": reason, "select_by": none["select_by"]}
     best = min(better, key=lambda p: (leak(p), p["epsilon"]))
     reason = (
-        f"unlearn.epsilon {best['epsilon']:g}: the worst of {len(best['attack']) // len(options.attributes)} fresh attackers is "
-        f"{leak(best):.3f} from guessing on {best['n_selection']} users set aside, against {leak(none):.3f} without "
-        f"unlearning, at {best['valid'] / none['valid']:.3f} of the validation {none['select_by']}"
+        f"unlearn.epsilon {best['epsilon']:g}: the worst of {len(best['attack']) // len(options.attributes)} fresh "
+        f"attackers is {leak(best):.3f} from guessing on {best['n_selection']} users set aside, against "
+        f"{leak(none):.3f} without unlearning, at {best['valid'] / none['valid']:.3f} of the "
+        f"validation {none['select_by']}"
     )
     return {"chosen": best["epsilon"], "overshoot": overshoot, "reason": reason, "select_by": none["select_by"]}

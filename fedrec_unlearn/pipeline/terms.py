@@ -8,16 +8,13 @@ import numpy as np
 import torch
 
 from fedrec_unlearn.config import Config
+from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.data import Dataset
 from fedrec_unlearn.data.types import MISSING, Attribute
 from fedrec_unlearn.errors import ConfigError
 from fedrec_unlearn.federation.term import UserTerm
 from fedrec_unlearn.models import Recommender
 from fedrec_unlearn.unlearning.adversarial import AdversarialTerm
-
-
-class UnlearnWarning(UserWarning):
-    """Unlearning is carried out, but not for everyone it was asked for."""
 
 
 def attributes_to_unlearn(config: Config, dataset: Dataset) -> list[Attribute]:

@@ -34,8 +34,8 @@ def unlearn(
 ) -> Path:
     """Remove user attributes from a trained run; the result is a run of its own.
 
-    Adversarial methods train on from the run's best state for `config.further_rounds` rounds and keep the last; the others
-    change its private rows once. The new folder also keeps the state before, so that both can be attacked.
+    Adversarial methods train on from the run's best state for `config.further_rounds` rounds and keep the last; the
+    others change its private rows once. The new folder also keeps the state before, so that both can be attacked.
 
     Args:
         run: a run folder with a checkpoint; it is not changed.
@@ -106,17 +106,7 @@ def unlearn(
 
 def without_term(state: RunState) -> RunState:
     """A copy of a state without the parameters of adversaries."""
-    server = state.server
-    moments = {name: value.clone() for name, value in server.moments.items() if ".term." not in name}
-    copy = replace(
-        server,
-        items=server.items.clone(),
-        dense={name: value.clone() for name, value in server.dense.items()},
-        moments=moments,
-        term={},
-        term_steps=0,
-    )
-    return replace(state, server=copy, private=state.private.clone())
+    return replace(state, server=state.server.copy_without_term(), private=state.private.clone())
 
 
 def apply_afterwards(assembly: Assembly, state: RunState, progress: Progress) -> tuple[RunState, dict[str, Any]]:

@@ -22,8 +22,10 @@ from fedrec_unlearn.config_unlearn import UnlearnConfig
 from fedrec_unlearn.data import Attribute
 from fedrec_unlearn.data.types import MISSING
 from fedrec_unlearn.errors import ConfigError
+from fedrec_unlearn.federation.named_vector import Layout, NamedVector
 from fedrec_unlearn.federation.term import TermStep
-from fedrec_unlearn.models.adversary import Adversary, Kind
+from fedrec_unlearn.models.adversary import Adversary, Descent, Kind
+from fedrec_unlearn.models.adversary_layers import Layers
 from fedrec_unlearn.seeds import Purpose, stream_key
 from fedrec_unlearn.unlearning.draws import draw_normals
 from fedrec_unlearn.unlearning.trigger import binary_trigger, continuous_trigger
@@ -79,13 +81,16 @@ class AdversarialTerm:
             for group, adversary in zip(self.groups, self.adversaries, strict=True)
             for name, shape in adversary.shapes.items()
         }
-        self._layers = [
-            [(name, f"{g}.{name}") for name in a.shapes] for g, a in zip(self.groups, adversaries, strict=True)
-        ]
-        self._facts = [
-            [t.to(device, dtype) for t in _known_facts(attribute, counts, config.class_weighting == "balanced")]
-            for attribute, counts in zip(attributes, class_counts, strict=True)
-        ]
+        self._layout = Layout.of(self.shapes)
+        self._read: tuple[Tensor, list[Layers]] | None = None
+        """The last parameters seen and the adversaries' layers in them: those of the server stay where they are."""
+        balanced = config.class_weighting == "balanced"
+        parts = [np.stack([attribute.labels != MISSING for attribute in attributes], axis=1)]
+        for attribute, counts in zip(attributes, class_counts, strict=True):
+            parts += _known_facts(attribute, counts, balanced)
+        self._facts = torch.from_numpy(np.concatenate(parts, axis=1)).to(device, dtype)
+        """What each user knows, looked up at once: for each group whether it knows its class; then `_known_facts`."""
+        self._widths = [part.shape[1] for part in parts]
 
     @classmethod
     def of(
@@ -147,7 +152,7 @@ class AdversarialTerm:
             for name, value in adversary.initial(stream_key(seed, Purpose.INIT_TERM, index)).items()
         }
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(
         self,
         rows: Tensor,
@@ -159,37 +164,46 @@ class AdversarialTerm:
         summed: bool,
     ) -> TermStep:
         """See `UserTerm.step`."""
-        gradients: dict[str, Tensor] = {}
-        row_gradient: Tensor | None = None
-        columns: list[tuple[Tensor, ...]] = []
-        for index, adversary in enumerate(self.adversaries):
-            own = {name: parameters[full] for name, full in self._layers[index]}
+        known, *facts = self._facts.index_select(0, users).split_with_sizes(self._widths, 1)
+        done: list[Descent] = []
+        for index, (adversary, layers) in enumerate(
+            zip(self.adversaries, self._layers(parameters, summed), strict=True)
+        ):
             key = stream_key(self.seed, Purpose.TERM_DRAWS, round_number, epoch, index)
             draws = draw_normals(key, users, adversary.n_draws, self.dtype)
-            target, weight, known = (fact.index_select(0, users) for fact in self._facts[index])
-            into, moves, loss, correct = adversary.gradients(own, rows, target, draws, weight, summed)
-            sends = known
+            one_hot, weight = facts[2 * index : 2 * index + 2]
+            found = adversary.descent(layers, rows, one_hot, draws, weight, summed)
+            found.into.mul_(self._strength(adversary, layers, rows, one_hot, draws, found.correct))
             if self.config.silent_when_wrong:
-                sends = known * correct
-                moves = adversary.gradients(own, rows, target, draws, weight * correct, summed)[1]
-            reversed_ = into.mul_(self._strength(adversary, own, rows, target, draws, correct))
-            row_gradient = reversed_ if row_gradient is None else row_gradient.add_(reversed_)
-            for name, full in self._layers[index]:
-                gradients[full] = moves[name]
-            columns.append((loss * known, correct * known, known, sends))
-        assert row_gradient is not None
-        loss, correct, known, sends = (
-            torch.stack(column, 1) if len(column) > 1 else column[0].unsqueeze(1)
-            for column in zip(*columns, strict=True)
-        )
-        return TermStep(row_gradient, gradients, loss, correct, known, sends)
+                heard = adversary.descent(layers, rows, one_hot, draws, weight * found.correct, summed)
+                found = found._replace(gradient=heard.gradient)
+            done.append(found)
+        row_gradient, gradient, loss, correct = done[0]
+        if len(done) > 1:
+            for other in done[1:]:
+                row_gradient.add_(other.into)
+            gradient = torch.cat([found.gradient for found in done], -1)
+            loss = torch.cat([found.entropy for found in done], 1)
+            correct = torch.cat([found.correct for found in done], 1)
+        sends = correct if self.config.silent_when_wrong else known
+        return TermStep(row_gradient, NamedVector(self._layout, gradient), loss, correct, known, sends)
+
+    def _layers(self, parameters: Mapping[str, Tensor], summed: bool) -> list[Layers]:
+        """What each adversary computes with."""
+        if not isinstance(parameters, NamedVector) or parameters.layout is not self._layout:
+            ordered = {name: parameters[name] for name in self.shapes}
+            parameters = NamedVector.of(ordered, None if summed else len(next(iter(ordered.values()))))
+        if self._read is None or self._read[0] is not parameters.flat:
+            parts = [parameters.flat[..., place] for place in self._layout.groups.values()]
+            self._read = parameters.flat, [a.layers(part) for a, part in zip(self.adversaries, parts, strict=True)]
+        return self._read[1]
 
     def _strength(
         self,
         adversary: Adversary,
-        parameters: Mapping[str, Tensor],
+        layers: Layers,
         rows: Tensor,
-        target: Tensor,
+        one_hot: Tensor,
         draws: Tensor,
         correct: Tensor,
     ) -> Tensor | float:
@@ -198,18 +212,20 @@ class AdversarialTerm:
         if config.trigger_kind == "always":
             return -config.epsilon
         if config.trigger_kind == "binary":
-            return binary_trigger(-config.epsilon, correct).unsqueeze(1)
-        lead, slope = adversary.margin(parameters, rows, target.argmax(1), draws)
+            return binary_trigger(-config.epsilon, correct)
+        lead, slope = adversary.margin(layers, rows, one_hot.argmax(1), draws)
         return -continuous_trigger(config.epsilon, config.trigger_scale, lead, slope).unsqueeze(1)
 
 
-def _known_facts(attribute: Attribute, counts: NDArray[np.int64], balanced: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """What each user knows: class as one-hot (n_users, K), weight (n_users,), whether it knows its class (n_users,).
+def _known_facts(
+    attribute: Attribute, counts: NDArray[np.int64], balanced: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each user knows: class as one-hot (n_users, K), and its weight (n_users, 1).
 
-    Users who do not know theirs have weight 0 and, so that everything stays finite, the first class.
+    Users who do not know theirs have zeros in both: no loss, never right, no gradient.
     """
     known = attribute.labels != MISSING
     labels = np.where(known, attribute.labels, 0)
     weights = balanced_class_weights(counts)[labels] if balanced else np.ones(len(labels))
-    one_hot = torch.from_numpy(np.eye(len(attribute.classes))[labels])
-    return one_hot, torch.from_numpy(weights * known), torch.from_numpy(known)
+    one_hot = np.eye(len(attribute.classes))[labels] * known[:, None]
+    return one_hot, (weights * known)[:, None]

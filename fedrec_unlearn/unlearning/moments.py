@@ -14,7 +14,7 @@ class is known, provided that all clients send, those that take no part zeros al
 |---|---|
 | a user without a known class, or one not drawn | sends zeros, like a class slot that is not its own |
 | a class with one user | its slot of the sum *is* that user's row: merge such classes before |
-| two sums over users that differ by one | their difference is that user's vector: a client takes part in all sums or none |
+| two sums over users that differ by one | their difference is that user's vector: take part in all or none |
 | the servers collude | every vector can be read |
 | noise on the sums | is not part of this; the sums are exact and promise no differential privacy |
 """
@@ -160,7 +160,7 @@ def class_message(values: FloatArray, labels: IntArray, n_classes: int, fraction
     message = np.zeros((len(labels), n_classes, 1 + values.shape[1]), dtype=np.int64)
     message[taking_part, labels[taking_part], 0] = 1
     message[taking_part, labels[taking_part], 1:] = scaled.astype(np.int64)
-    return message.reshape(len(labels), -1)
+    return message.reshape(len(labels), message_length(n_classes, values.shape[1]))
 
 
 def class_means_from_sum(total: IntArray, n_classes: int, fraction_bits: int) -> tuple[FloatArray, FloatArray]:

@@ -4,12 +4,12 @@ No adversary, no gradient an attacker could invert and no further round. What th
 `moments.client_message`; what comes back is the sum, from which every client works out the map of its class
 (`transport_map`).
 
-Only a random part of the users send (`unlearn.moment_share`), the others send zeros. With everyone's moments the classes
-would be evened out *in the sample an attacker judges*: whoever learns from some of the users then finds the opposite
-in the others. The part is a knob between that and the sampling error of the moments.
+Only a random part of the users send (`unlearn.moment_share`), the others send zeros. With everyone's moments the
+classes would be evened out *in the sample an attacker judges*: whoever learns from some of the users then finds the
+opposite in the others. The part is a knob between that and the sampling error of the moments.
 
-**Guarantee.** As `moments`: the two servers learn the moments of the classes and nothing of one user, as long as they do
-not collude. All clients learn the moments too. What is evened out are moments up to the second, as far as the ridge
+**Guarantee.** As `moments`: the two servers learn the moments of the classes and nothing of one user, as long as they
+do not collude. All clients learn the moments too. What is evened out are moments up to the second, as far as the ridge
 lets them: an attacker may still find what lies in others, and a snapshot of a row from before the transport tells what
 it told then. The map of a class is public, so a row's value before *and* after shows the class: a client shows one.
 """
@@ -96,9 +96,9 @@ def transport_rows(
         user = int(np.flatnonzero(labels == smallest)[0])
         names = ", ".join(f"{a.name} {a.classes[a.labels[user]]!r}" for a in attributes)
         raise ConfigError(
-            f"unlearn.attributes: only {moments.counts[smallest]:.0f} of the users drawn have {names}; moment transport "
-            f"needs {SMALLEST_CLASS} in each class and combination: raise unlearn.moment_share, merge classes, or "
-            "unlearn fewer attributes"
+            f"unlearn.attributes: only {moments.counts[smallest]:.0f} of the users drawn have {names}; moment "
+            f"transport needs {SMALLEST_CLASS} in each class and combination: raise unlearn.moment_share, merge "
+            "classes, or unlearn fewer attributes"
         )
     maps = make_maps(shrunk(moments, config.shrinkage), config, items)
     moved = torch.from_numpy(maps.apply(known, labels)).to(rows)

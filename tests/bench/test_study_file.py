@@ -85,6 +85,43 @@ def test_quick_options_win_over_those_of_an_arm(study_file: Write) -> None:
     assert load_study(file, quick=True).arm("none").config.federation.rounds == 6
 
 
+INVERSION = """\
+inversion:
+  - {attribute: gender, attacks: [gram, exact], defences: [none]}
+targets:
+  - {aim: shown, inversion: {classes: 2, adversary: dsvae/weight, defence: none, attacks: [exact], at_least: 0.9}}
+  - {aim: hidden, inversion: {classes: 2, adversary: mlp, defence: none, attacks: [gram], within: 0.05}}
+"""
+
+
+def test_quick_leaves_out_targets_on_attacks_it_does_not_make(study_file: Write) -> None:
+    file = study_file(("targets:\n", INVERSION), ("quick: {", "quick: {inversion: {attacks: [gram], n: 8}, "))
+    aims = [target.aim for target in load_study(file).targets]
+    assert aims == ["shown", "hidden", "gender hidden", "age left alone"]
+    quick = load_study(file, quick=True)
+    assert [target.aim for target in quick.targets] == aims[1:]
+    assert (quick.inversion[0].attacks, quick.inversion[0].n) == (("gram",), 8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("attacks: [exact], at", "attacks: [dlg], at", "no entry of section inversion carries this out"),
+        ("adversary: mlp", "adversary: mpl", "did you mean mlp?"),
+        ("attacks: [gram, exact]", "attacks: [gramm]", "did you mean gram?"),
+        ("defences: [none]", "trained: [none]", "arm none trains no adversary for gender"),
+        ("within: 0.05}}", "within: 0.05}, arm: none}", "a target of inversion has no other bound"),
+        ("attribute: gender, attacks", "attacks", "attribute is missing"),
+    ],
+)
+def test_mistakes_in_inversion_are_told(study_file: Write, old: str, new: str, told: str) -> None:
+    assert INVERSION.count(old) == 1
+    file = study_file(("targets:\n", INVERSION.replace(old, new)))
+    with pytest.raises(ConfigError) as error:
+        load_study(file)
+    assert told in str(error.value)
+
+
 def test_a_baseline_may_be_named(study_file: Write) -> None:
     file = study_file(
         ("seeds: [1, 2]", "seeds: [1, 2]\nbaseline: fedau2-gender"),

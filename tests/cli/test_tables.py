@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fedrec_unlearn.cli.tables import (
     plain_text,
     print_table,
     ranking_table,
+    unlearning_table,
 )
 
 
@@ -67,3 +69,37 @@ def test_names_are_shown_as_they_are_wherever_they_go(stream: io.StringIO) -> No
     print_table(Table("T [x]", ("na[me]",), (("[red]a[/red]",),), strong=frozenset({0}), note="n [y]"), stream)
     for part in ("T [x]", "na[me]", "* [red]a[/red]", "n [y]"):
         assert part in stream.getvalue()
+
+
+def test_what_unlearning_did_is_one_table_with_both_states(run_folder: Any) -> None:
+    folder = run_folder("runs/a")
+    described = json.loads((folder / "run.json").read_text())
+    described["unlearn"] = {
+        "method": "moments", "attributes": ["gender"], "epsilon": None, "chosen": False, "source": "base",
+        "secure_sums": True, "seconds": 0.1, "bytes_up": 10, "bytes_down": 5, "known": {"gender": 943},
+        "missing": {"gender": 0}, "pooled_rows": False,
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(described))
+    attack = json.loads((folder / "attack.json").read_text())
+    attack["before"] = json.loads(json.dumps(attack["results"]))
+    for entry in attack["results"]:
+        entry["balanced_accuracy"] |= {"mean": 0.52, "low": 0.5, "high": 0.54}
+    (folder / "attack.json").write_text(json.dumps(attack))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["before"] = {name: value / 0.8 for name, value in metrics["test"].items()}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (figures,) = figures_of_runs([folder])
+    table = unlearning_table(figures)
+    assert table is not None
+    assert table.title == "Unlearning gender by moments"
+    assert table.rows[0][-1] == "0.800 kept"
+    leak = table.rows[-1]
+    assert leak[:2] == ("gender (unlearned)", "user_embedding")
+    assert leak[2].startswith("0.680")
+    assert leak[3] == "0.520 [0.500, 0.540]"
+    assert leak[4] == "0.500"
+
+
+def test_a_run_that_unlearned_nothing_has_no_such_table(run_folder: Any) -> None:
+    (figures,) = figures_of_runs([run_folder("runs/a")])
+    assert unlearning_table(figures) is None

@@ -12,15 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from fedrec_unlearn.config import AttackConfig, Config, UnlearnConfig
+from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.data.types import MISSING, Attribute
 from fedrec_unlearn.errors import AttackError, ConfigError, DataError, RunError
 from fedrec_unlearn.pipeline import attack, export, resume, sweep, train, unlearn
 from fedrec_unlearn.pipeline.selection import selection_users
-from fedrec_unlearn.pipeline.terms import UnlearnWarning
 from fedrec_unlearn.progress import Interrupted
-
-# of five users of the synthetic set the gender is not known, which every method tells
-pytestmark = pytest.mark.filterwarnings("ignore:gender is not known:fedrec_unlearn.pipeline.terms.UnlearnWarning")
 
 GENDER = AttackConfig(attributes=("gender", "age"), attackers=("logistic",), folds=4, seeds=(0, 1))
 ADVERSARIAL = {"unlearn.method": "fedau2", "unlearn.attributes": ["gender"], "unlearn.epsilon": 0.05}
@@ -290,5 +287,5 @@ def test_five_snapshots_are_attacked_and_their_absence_is_told(config: Callable[
     assert [entry["surface"] for entry in results] == ["trajectory", "directions"]
     assert results[0]["balanced_accuracy"]["mean"] > 0.6
     bare = train(config("bare"))
-    with pytest.raises(AttackError, match="train with federation.snapshot_every"):
+    with pytest.raises(AttackError, match=r"train with federation\.snapshot_every"):
         attack(bare, surfaces)
