@@ -102,7 +102,7 @@ def unlearning_table(run: RunFigures) -> Table | None:
     found = run.unlearning
     if found is None or not (found.leaks_before or found.kept_before):
         return None
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (kept.metric, "test", _figure(kept.before), _figure(kept.after), ABSENT, f"{_figure(kept.ratio, 3)} kept")
         for kept in found.kept
     ]

@@ -131,7 +131,7 @@ class Contribution:
         if (
             (self.row_weight is None) != (other.row_weight is None)
             or self.dense.keys() != other.dense.keys()
-            or (self.term.layout is not other.term.layout)
+            or self.term.layout != other.term.layout
         ):
             raise TransportError("contributions to different models or aggregations cannot be added")
         row_weight = self.row_weight

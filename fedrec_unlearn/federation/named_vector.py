@@ -33,8 +33,14 @@ class Layout:
 
     @staticmethod
     def of(shapes: Shapes) -> Layout:
-        """The layout of these shapes; equal shapes in equal order give the same object."""
+        """The layout of these shapes, without making it anew each time."""
         return _layout(tuple((name, tuple(shape)) for name, shape in shapes.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Layout) and [*self.shapes.items()] == [*other.shapes.items()])
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.shapes.items()))
 
     @functools.cached_property
     def groups(self) -> dict[str, slice]:
@@ -95,7 +101,7 @@ class NamedVector(Mapping[str, Tensor]):
         return NamedVector(self.layout, flat)
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.flat[..., self.layout.places[name]].view(*self.flat.shape[:-1], *self.layout.shapes[name])
+        return self.flat[..., self.layout.places[name]].view((*self.flat.shape[:-1], *self.layout.shapes[name]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.layout.shapes)

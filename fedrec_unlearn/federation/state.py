@@ -20,7 +20,6 @@ from fedrec_unlearn.federation.named_vector import NamedVector
 from fedrec_unlearn.models import Recommender
 
 _TERM_MOMENTS = ("first.term", "second.term")
-_RATES_OF_TERM = "unlearn.client_learning_rate, unlearn.server_learning_rate, "
 
 
 @dataclass
@@ -198,10 +197,10 @@ def apply_contribution(
     updates = mean_update(contribution, config.item_aggregation)
     for name, value in updates.items():
         if not math.isfinite(float(value.sum())):  # one pass; a sum beyond the numbers is as good as infinite
+            what, section = ("the adversaries", "unlearn") if name == "term" else (name, "federation")
             raise RunError(
-                f"round {state.rounds_done}: the update of {name} is not finite, training has diverged; lower "
-                + _RATES_OF_TERM * (name == "term")
-                + "federation.user_learning_rate, federation.client_learning_rate or federation.server_learning_rate"
+                f"round {state.rounds_done}: the update of {what} is not finite, training has diverged; lower "
+                f"federation.user_learning_rate, {section}.client_learning_rate or {section}.server_learning_rate"
             )
     state.steps += 1
     adam = config.server_optimizer == "adam"

@@ -105,6 +105,8 @@ class Adversary:
             )
         self.kind, self.width, self.n_classes = kind, width, n_classes
         self.head: Head = head if kind == "dsvae" else "none"
+        self.latent_size = latent_size
+        self.beta_latent, self.beta_weight = beta_latent, beta_weight
         drawn = kind != "mlp"
         read = latent_size if drawn else hidden_size
         self.shapes: dict[str, tuple[int, ...]] = {

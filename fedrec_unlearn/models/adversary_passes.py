@@ -91,7 +91,7 @@ class Passes:
         first, second = draws.split_with_sizes([self.latent_size, draws.shape[1] - self.latent_size], 1)
         latent = torch.addcmul(mean, deviation, first)
         blur = functional.softplus(layers.last_deviation)
-        noise = second.view(-1, *self.noise_shape)
+        noise = second.reshape(-1, *self.noise_shape)
         if self.head == "logit":
             logits = torch.addcmul(affine(latent, last, None), blur, noise)
         else:

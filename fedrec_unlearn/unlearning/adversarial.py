@@ -163,7 +163,7 @@ class AdversarialTerm:
         *,
         summed: bool,
     ) -> TermStep:
-        """See `UserTerm.step`."""
+        """See `UserTerm.step`. Not differentiable: what it returns are inference tensors, cheaper to compute."""
         known, *facts = self._facts.index_select(0, users).split_with_sizes(self._widths, 1)
         done: list[Descent] = []
         for index, (adversary, layers) in enumerate(
@@ -190,13 +190,16 @@ class AdversarialTerm:
 
     def _layers(self, parameters: Mapping[str, Tensor], summed: bool) -> list[Layers]:
         """What each adversary computes with."""
-        if not isinstance(parameters, NamedVector) or parameters.layout is not self._layout:
+        if not isinstance(parameters, NamedVector) or parameters.layout != self._layout:
             ordered = {name: parameters[name] for name in self.shapes}
             parameters = NamedVector.of(ordered, None if summed else len(next(iter(ordered.values()))))
-        if self._read is None or self._read[0] is not parameters.flat:
-            parts = [parameters.flat[..., place] for place in self._layout.groups.values()]
-            self._read = parameters.flat, [a.layers(part) for a, part in zip(self.adversaries, parts, strict=True)]
-        return self._read[1]
+        if self._read is not None and self._read[0] is parameters.flat:
+            return self._read[1]
+        parts = [parameters.flat[..., place] for place in self._layout.groups.values()]
+        layers = [adversary.layers(part) for adversary, part in zip(self.adversaries, parts, strict=True)]
+        if summed:
+            self._read = parameters.flat, layers
+        return layers
 
     def _strength(
         self,

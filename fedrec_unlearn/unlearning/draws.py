@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedrec_unlearn.seeds import hash_counters, hash_counters_torch
+from fedrec_unlearn.seeds import hash_counters_torch
 
 _LEVELS = 1 << 16
 _DRAWS_PER_WORD = 4
@@ -43,13 +42,8 @@ def draw_normals(key: int, users: Tensor, n: int, dtype: torch.dtype = torch.flo
     n_words = -(-n // _DRAWS_PER_WORD)
     if n_words == 0 or len(users) == 0:
         return torch.zeros((len(users), n), dtype=dtype, device=users.device)
-    quantiles = _quantiles(users.device, dtype)
-    if users.device.type == "cpu":
-        # the same bits; numpy starts its small operations in a third of the time
-        words = hash_counters(key, users.numpy()[:, None] * n_words + np.arange(n_words))
-        drawn = torch.from_numpy(quantiles.numpy().take(words.view(np.uint16)))
-    else:
-        counters = users.unsqueeze(1) * n_words + torch.arange(n_words, device=users.device)
-        pieces = hash_counters_torch(key, counters).view(torch.int16).view(-1).to(torch.int64)
-        drawn = quantiles.index_select(0, pieces & (_LEVELS - 1)).view(len(users), _DRAWS_PER_WORD * n_words)
-    return drawn[:, :n] if n < drawn.shape[1] else drawn
+    counters = users.unsqueeze(1) * n_words + torch.arange(n_words, device=users.device)
+    pieces = hash_counters_torch(key, counters).view(torch.int16).view(-1).to(torch.int64)
+    drawn = _quantiles(users.device, dtype).index_select(0, pieces.bitwise_and_(_LEVELS - 1))
+    drawn = drawn.view(len(users), _DRAWS_PER_WORD * n_words)
+    return drawn if n == drawn.shape[1] else drawn[:, :n]

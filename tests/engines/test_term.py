@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedrec_unlearn.config import Config, FederationConfig, ModelConfig
 from fedrec_unlearn.config_unlearn import UnlearnConfig
 from fedrec_unlearn.data import MISSING, Attribute, UserItems
+from fedrec_unlearn.errors import RunError, TransportError
+from fedrec_unlearn.federation.checkpoint import Standing, load_state, save_state
 from fedrec_unlearn.federation.cohort import Cohorts
 from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.engine import Workload
@@ -201,3 +207,124 @@ def test_labels_and_rows_stay_out_of_the_contribution(model: str) -> None:
     assert {name: tuple(value.shape) for name, value in sums.term.items()} == work.term.shapes  # type: ignore[union-attr]
     for group in sums.term_sums.values():
         assert all(isinstance(value, int | float) for value in vars(group).values())
+
+
+# ------------------------------------------------------------------------------------------------ the server's side
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("silent", [(), ("gender",), ("age",), ("gender", "age")])
+def test_the_server_steps_each_group_by_its_own_mean(optimizer: str, silent: tuple[str, ...]) -> None:
+    """Against torch's optimisers on tensors by name; a group nobody trained stands still, moments and all."""
+    work, state, config = workload("mf", {}, server_optimizer=optimizer)
+    run(VectorisedEngine(work), work, state, config, rounds=1)  # so that moments are not zero
+    rate, options = 0.5, config.federation
+    leaves = {name: value.clone().requires_grad_() for name, value in state.server.term.items()}
+    if optimizer == "adam":
+        oracle: torch.optim.Optimizer = torch.optim.Adam(
+            leaves.values(), lr=rate, betas=options.adam_betas, eps=options.adam_epsilon
+        )
+        moments = state.server.named_moments()
+        for name, leaf in leaves.items():
+            oracle.state[leaf] = {
+                "step": torch.tensor(float(state.server.term_steps)),
+                "exp_avg": moments[f"first.term.{name}"].clone(),
+                "exp_avg_sq": moments[f"second.term.{name}"].clone(),
+            }
+    else:
+        oracle = torch.optim.SGD(leaves.values(), lr=rate)
+    before = {name: value.clone() for name, value in tensors(state).items()}
+    sums = VectorisedEngine(work).train_clients(state, work.eligible(), 5)
+    for group, told in sums.term_sums.items():
+        if group in silent:
+            told.weight = 0.0
+    for name, leaf in leaves.items():
+        group = name.split(".")[0]
+        leaf.grad = None if group in silent else sums.term[name] / sums.term_sums[group].weight
+    oracle.step()
+    apply_contribution(state.server, sums, options, rate)
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(state.server.term[name], leaf.detach(), rtol=1e-5, atol=1e-6)
+        moved = not torch.equal(state.server.term[name], before[f"term.{name}"])
+        assert moved == (name.split(".")[0] not in silent)
+    if optimizer == "adam":
+        for name, value in state.server.named_moments().items():
+            if ".term." in name:
+                order, _, parameter = name.split(".", 2)
+                known = oracle.state[leaves[parameter]]["exp_avg" if order == "first" else "exp_avg_sq"]
+                torch.testing.assert_close(value, known)
+
+
+def test_an_update_of_the_adversaries_that_is_not_finite_is_told_with_their_options() -> None:
+    work, state, config = workload("mf", {})
+    sums = VectorisedEngine(work).train_clients(state, work.eligible(), 0)
+    sums.term.flat[3] = torch.nan
+    with pytest.raises(RunError, match=r"the adversaries is not finite.*unlearn\.server_learning_rate"):
+        apply_contribution(state.server, sums, config.federation, 0.5)
+
+
+def test_contributions_with_a_term_add_up() -> None:
+    work, state, _ = workload("mf", {})
+    users = work.eligible()
+    whole = VectorisedEngine(work).train_clients(copy.deepcopy(state), users, 2)
+    parts = [VectorisedEngine(work).train_clients(copy.deepcopy(state), half, 2) for half in (users[:7], users[7:])]
+    both = parts[0] + parts[1]
+    torch.testing.assert_close(both.term.flat, whole.term.flat, rtol=1e-5, atol=1e-6)
+    assert both.term_sums["age"].known == whole.term_sums["age"].known
+    plain, _, _ = workload("mf", {"attributes": ("age",)})
+    with pytest.raises(TransportError, match="different models"):
+        _ = parts[0] + replace(plain, term=None).empty(state.server)
+
+
+# ------------------------------------------------------------------------------------------------ kept and read
+
+
+@pytest.mark.parametrize("options", [{}, {"server_optimizer": "adam"}, {"ring": True, "server_optimizer": "adam"}])
+def test_a_state_with_a_term_comes_back_and_goes_on_bit_for_bit(tmp_path: Path, options: dict[str, Any]) -> None:
+    work, state, config = workload("mf", {}, **options)
+    engine = VectorisedEngine(work)
+    run(engine, work, state, config, rounds=2)
+    path = tmp_path / "s.safetensors"
+    save_state(path, state, Standing())
+    assert work.term is not None
+    again, _ = load_state(path, work.model, torch.device("cpu"), work.term.shapes)
+    assert again.server.term_steps == 2
+    for _ in range(2):
+        for name, value in tensors(state).items():
+            assert torch.equal(tensors(again)[name], value), name
+        for one in (state, again):
+            run(engine, work, one, config, rounds=2)
+
+
+def test_a_checkpoint_names_each_layer_and_its_moments(tmp_path: Path) -> None:
+    work, state, config = workload("mf", {}, server_optimizer="adam")
+    run(VectorisedEngine(work), work, state, config, rounds=1)
+    save_state(tmp_path / "s.safetensors", state, Standing())
+    found = load_file(tmp_path / "s.safetensors")
+    assert work.term is not None
+    for name, shape in work.term.shapes.items():
+        for prefix in ("term", "moment.first.term", "moment.second.term"):
+            assert tuple(found[f"{prefix}.{name}"].shape) == shape
+
+
+def test_a_checkpoint_of_other_adversaries_is_refused(tmp_path: Path) -> None:
+    work, state, _ = workload("mf", {}, server_optimizer="adam")
+    save_state(tmp_path / "s.safetensors", state, Standing())
+    assert work.term is not None
+    wider = {name: (*shape[:-1], shape[-1] + 1) for name, shape in work.term.shapes.items()}
+    with pytest.raises(RunError, match="has shape"):
+        load_state(tmp_path / "s.safetensors", work.model, torch.device("cpu"), wider)
+    with pytest.raises(RunError, match="do not fit together"):
+        load_state(tmp_path / "s.safetensors", work.model, torch.device("cpu"))
+
+
+def test_a_copy_without_the_term_keeps_the_recommender_and_shares_nothing() -> None:
+    work, state, config = workload("mf", {}, server_optimizer="adam")
+    run(VectorisedEngine(work), work, state, config, rounds=1)
+    bare = state.server.copy_without_term()
+    assert not bare.term
+    assert bare.moments.keys() == {"first.items", "second.items"}
+    kept = bare.items.clone()
+    state.server.items.add_(1.0)
+    assert torch.equal(bare.items, kept)
+    assert state.server.term

@@ -98,6 +98,39 @@ def test_a_copy_a_client_gives_the_shared_parameters_results(kind: str, head: st
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize(("kind", "head"), KINDS)
+@pytest.mark.parametrize(("copies", "summed"), [(False, True), (False, False), (True, False)])
+def test_a_descent_is_the_gradients_in_one_vector(kind: str, head: str, copies: bool, summed: bool) -> None:
+    model = adversary(kind, head)
+    x, target, draws, weight = block(model, soft=False)
+    one_hot = functional.one_hot(target, CLASSES).double()
+    one_hot[2] = 0.0  # of weight 0: a client without a class
+    parameters = parameters_of(model, copies)
+    into, gradients, entropy, correct = model.gradients(parameters, x, target, draws, weight, summed)
+    flat = torch.cat([value.flatten(1 if copies else 0) for value in parameters.values()], -1)
+    found = model.descent(model.layers(flat), x, one_hot, draws, weight.unsqueeze(1), summed)
+    torch.testing.assert_close(found.into, into)
+    expected = torch.cat([gradients[name].flatten(0 if summed else 1) for name in model.shapes], -1)
+    torch.testing.assert_close(found.gradient, expected)
+    takes_part = weight > 0
+    torch.testing.assert_close(found.entropy[:, 0], entropy * takes_part)
+    assert torch.equal(found.correct[:, 0], correct * takes_part)
+
+
+@pytest.mark.parametrize(("kind", "head"), KINDS)
+def test_layers_of_a_vector_are_the_parameters_by_name(kind: str, head: str) -> None:
+    model = adversary(kind, head)
+    for copies in (False, True):
+        parameters = parameters_of(model, copies)
+        layers = model.layers(torch.cat([value.flatten(int(copies)) for value in parameters.values()], -1))
+        assert layers.named().keys() == parameters.keys()
+        for name, value in layers.named().items():
+            assert torch.equal(value, parameters[name])
+        x, _, draws, _ = block(model, soft=False)
+        expected = model.forward(parameters, x, draws).logits
+        torch.testing.assert_close(model.forward(layers, x, draws).logits, expected)
+
+
 def test_gradients_of_copies_are_not_summed() -> None:
     model = adversary("mlp", "weight")
     x, target, draws, weight = block(model, soft=False)
