@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from benchmarks.program import parser
 
-PROGRAMS = ("engine_vs_loop", "engine_vs_recbole", "growth")
+PROGRAMS = ("engine_vs_loop", "engine_vs_recbole", "growth", "adversary")
 
 
 def run_program(name: str, arguments: Sequence[str]) -> tuple[int, str]:
