@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrec_unlearn.config_unlearn import UnlearnConfig
-from fedrec_unlearn.data.types import MISSING, Attribute
+from fedrec_unlearn.data.types import Attribute
 from fedrec_unlearn.errors import ConfigError
 from fedrec_unlearn.unlearning.erasure import erase_linear
 from fedrec_unlearn.unlearning.local_dp import privatise_rows
 from fedrec_unlearn.unlearning.matching import match_distributions
+from fedrec_unlearn.unlearning.moments import joint_labels
 from fedrec_unlearn.unlearning.transport import transport_rows
 
 
@@ -34,22 +33,6 @@ class ChangedRows:
     """Received by all clients together."""
     pooled: bool = False
     """Whether the method looked at all rows in one place."""
-
-
-def joint_classes(attributes: Sequence[Attribute]) -> NDArray[np.int64]:
-    """One class for each combination of the attributes' classes that occurs.
-
-    Args:
-        attributes: with labels of the same n users.
-
-    Returns:
-        int64 (n,): 0 .. combinations − 1, or `MISSING` where one of the attributes is not known.
-    """
-    labels = np.stack([attribute.labels for attribute in attributes], axis=1)
-    known = (labels != MISSING).all(axis=1)
-    joint = np.full(len(labels), MISSING, dtype=np.int64)
-    joint[known] = np.unique(labels[known], axis=0, return_inverse=True)[1].reshape(-1)
-    return joint
 
 
 def change_rows(
@@ -80,7 +63,7 @@ def change_rows(
     if method in ("u2u", "d2d"):
         moved = match_distributions(
             rows,
-            joint_classes(attributes),
+            joint_labels([a.labels for a in attributes], [len(a.classes) for a in attributes])[0],
             kind="u2u" if method == "u2u" else "d2d",
             items=items,
             steps=config.matching_steps,

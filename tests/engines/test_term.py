@@ -29,7 +29,7 @@ from fedrec_unlearn.models import make_model, make_objective
 from fedrec_unlearn.unlearning.adversarial import AdversarialTerm
 
 N_USERS, N_ITEMS, SEED = 23, 40, 3
-MODELS = ("mf", "ncf", "fm", "deepfm")
+MODELS = ("mf", "ncf", "fm", "deepfm", "pfedrec")
 
 
 def train_items() -> UserItems:
