@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fedrec_unlearn.config import UnlearnConfig
+from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.data.types import MISSING, Attribute
 from fedrec_unlearn.errors import ConfigError, ModelError
 from fedrec_unlearn.federation.secure_sum import SumServer, combine, share
@@ -151,10 +152,21 @@ def test_the_part_that_sends_depends_on_the_seed_alone() -> None:
     assert not torch.equal(one, other)
 
 
-def test_a_combination_with_too_few_users_is_refused() -> None:
+def test_a_class_with_too_few_users_keeps_its_rows_and_is_told_of() -> None:
+    rows, labels = users(n_classes=3)
+    labels[labels == 1], labels[:3] = 0, 1
+    given = torch.from_numpy(rows)
+    with pytest.warns(UnlearnWarning, match=r"fewer than 5 users that send: a '1' \(3\)"):
+        moved, _, _ = transport_rows(given, [attribute(labels)], MOMENTS, items=None, seed=1)
+    assert torch.equal(moved[:3], given[:3])
+    others = np.where(labels == 2, 1, 0)[3:]
+    assert spread_between(moved[3:].numpy(), others) < spread_between(rows[3:], others)
+
+
+def test_with_one_class_large_enough_there_is_nothing_to_even_out() -> None:
     rows, labels = users()
     labels[:3], labels[3:] = 1, 0
-    with pytest.raises(ConfigError, match=r"only 3 of the users drawn have a '1'; moment transport\s+needs 5"):
+    with pytest.raises(ConfigError, match=r"in two classes at least; too few have a '1' \(3\)"):
         transport_rows(torch.from_numpy(rows), [attribute(labels)], MOMENTS, items=None, seed=1)
 
 
