@@ -124,7 +124,9 @@ def secure_counts(labels: IntArray, n_classes: int, sends: BoolArray) -> IntArra
 
 
 def without_small_classes(labels: IntArray, counts: IntArray, attributes: Sequence[Attribute]) -> IntArray:
-    """Labels without the classes that are too small (a sum over a few users says too much of one), the others numbered anew.
+    """Labels without the classes that are too small: a sum over a few users says too much of one.
+
+    The other classes are numbered anew.
 
     Args:
         labels: joint classes, (n,), or `MISSING`.
