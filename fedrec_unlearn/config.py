@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedrec_unlearn.config_attack import ATTACKERS, KNOWN_ATTACKERS, SURFACES, AttackConfig
+from fedrec_unlearn.config_check import need
 from fedrec_unlearn.config_unlearn import ADVERSARIAL, AFTERWARDS, METHODS, UnlearnConfig
-from fedrec_unlearn.errors import ConfigError
 
 __all__ = [
     "ADVERSARIAL",
@@ -36,11 +37,6 @@ __all__ = [
 
 AGE_BOUNDS = (18, 25, 35, 45, 50, 56)
 """Lower bounds of MovieLens' age groups after the first (under 18); the first group is everything below."""
-
-
-def _need(condition: bool, option: str, problem: str) -> None:
-    if not condition:
-        raise ConfigError(f"{option}: {problem}")
 
 
 @dataclass(frozen=True)
@@ -75,12 +71,12 @@ class DataConfig:
     """Lower bounds of the age groups after the first, ascending."""
 
     def __post_init__(self) -> None:
-        _need(bool(self.name), "data.name", "must not be empty")
-        _need(len(self.separator) == 1, "data.separator", f"must be one character, not {self.separator!r}")
-        _need(self.min_user_interactions >= 0, "data.min_user_interactions", "must be 0 or more")
-        _need(self.min_item_interactions >= 0, "data.min_item_interactions", "must be 0 or more")
+        need(bool(self.name), "data.name", "must not be empty")
+        need(len(self.separator) == 1, "data.separator", f"must be one character, not {self.separator!r}")
+        need(self.min_user_interactions >= 0, "data.min_user_interactions", "must be 0 or more")
+        need(self.min_item_interactions >= 0, "data.min_item_interactions", "must be 0 or more")
         ascending = all(a < b for a, b in zip(self.age_bounds, self.age_bounds[1:], strict=False))
-        _need(len(self.age_bounds) > 0 and ascending, "data.age_bounds", "must be ascending numbers")
+        need(len(self.age_bounds) > 0 and ascending, "data.age_bounds", "must be ascending numbers")
 
 
 @dataclass(frozen=True)
@@ -97,9 +93,9 @@ class SplitConfig:
     """Seed of the split, apart from the run's seed so that runs with other seeds share one split."""
 
     def __post_init__(self) -> None:
-        _need(all(r >= 0 for r in self.ratios), "split.ratios", "must not be negative")
-        _need(abs(sum(self.ratios) - 1.0) < 1e-9, "split.ratios", f"must add up to 1, not {sum(self.ratios):g}")
-        _need(self.ratios[0] > 0, "split.ratios", "the train share must be positive")
+        need(all(r >= 0 for r in self.ratios), "split.ratios", "must not be negative")
+        need(abs(sum(self.ratios) - 1.0) < 1e-9, "split.ratios", f"must add up to 1, not {sum(self.ratios):g}")
+        need(self.ratios[0] > 0, "split.ratios", "the train share must be positive")
 
 
 @dataclass(frozen=True)
@@ -116,10 +112,10 @@ class ModelConfig:
     """Standard deviation of the initial embeddings."""
 
     def __post_init__(self) -> None:
-        _need(self.embedding_dim >= 1, "model.embedding_dim", "must be at least 1")
-        _need(len(self.hidden_sizes) >= 1, "model.hidden_sizes", "needs at least one layer")
-        _need(all(h >= 1 for h in self.hidden_sizes), "model.hidden_sizes", "widths must be at least 1")
-        _need(self.init_std > 0, "model.init_std", "must be positive")
+        need(self.embedding_dim >= 1, "model.embedding_dim", "must be at least 1")
+        need(len(self.hidden_sizes) >= 1, "model.hidden_sizes", "needs at least one layer")
+        need(all(h >= 1 for h in self.hidden_sizes), "model.hidden_sizes", "widths must be at least 1")
+        need(self.init_std > 0, "model.init_std", "must be positive")
 
 
 @dataclass(frozen=True)
@@ -174,16 +170,16 @@ class FederationConfig:
     def __post_init__(self) -> None:
         positive = ("rounds", "num_negatives", "local_epochs", "checkpoint_every")
         for name in positive:
-            _need(getattr(self, name) >= 1, f"federation.{name}", "must be at least 1")
-        _need(self.clients_per_round >= 0, "federation.clients_per_round", "must be 0 (all) or more")
+            need(getattr(self, name) >= 1, f"federation.{name}", "must be at least 1")
+        need(self.clients_per_round >= 0, "federation.clients_per_round", "must be 0 (all) or more")
         for name in ("user_learning_rate", "client_learning_rate", "server_learning_rate"):
-            _need(getattr(self, name) > 0, f"federation.{name}", "must be positive")
-        _need(self.l2 >= 0, "federation.l2", "must be 0 or more")
-        _need(all(0 <= b < 1 for b in self.adam_betas), "federation.adam_betas", "must lie in [0, 1)")
-        _need(self.adam_epsilon > 0, "federation.adam_epsilon", "must be positive")
-        _need(8 <= self.ring_fraction_bits <= 40, "federation.ring_fraction_bits", "must lie in 8..40")
-        _need(self.snapshot_every >= 0, "federation.snapshot_every", "must be 0 (none) or more")
-        _need(self.block_mib >= 0, "federation.block_mib", "must be 0 (automatic) or more")
+            need(getattr(self, name) > 0, f"federation.{name}", "must be positive")
+        need(self.l2 >= 0, "federation.l2", "must be 0 or more")
+        need(all(0 <= b < 1 for b in self.adam_betas), "federation.adam_betas", "must lie in [0, 1)")
+        need(self.adam_epsilon > 0, "federation.adam_epsilon", "must be positive")
+        need(8 <= self.ring_fraction_bits <= 40, "federation.ring_fraction_bits", "must lie in 8..40")
+        need(self.snapshot_every >= 0, "federation.snapshot_every", "must be 0 (none) or more")
+        need(self.block_mib >= 0, "federation.block_mib", "must be 0 (automatic) or more")
 
 
 @dataclass(frozen=True)
@@ -212,15 +208,15 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         known = {"recall", "ndcg", "hr", "mrr", "precision", "map"}
         for name in self.metrics:
-            _need(name in known, "evaluation.metrics", f"unknown metric {name!r}; known: {', '.join(sorted(known))}")
-        _need(len(self.metrics) > 0, "evaluation.metrics", "needs at least one metric")
-        _need(len(self.topk) > 0 and all(k >= 1 for k in self.topk), "evaluation.topk", "must be lengths of at least 1")
-        _need(self.every >= 0, "evaluation.every", "must be 0 or more")
-        _need(self.patience >= 0, "evaluation.patience", "must be 0 or more")
-        _need(self.sampled_negatives >= 1, "evaluation.sampled_negatives", "must be at least 1")
-        _need(self.chunk_size >= 1, "evaluation.chunk_size", "must be at least 1")
+            need(name in known, "evaluation.metrics", f"unknown metric {name!r}; known: {', '.join(sorted(known))}")
+        need(len(self.metrics) > 0, "evaluation.metrics", "needs at least one metric")
+        need(len(self.topk) > 0 and all(k >= 1 for k in self.topk), "evaluation.topk", "must be lengths of at least 1")
+        need(self.every >= 0, "evaluation.every", "must be 0 or more")
+        need(self.patience >= 0, "evaluation.patience", "must be 0 or more")
+        need(self.sampled_negatives >= 1, "evaluation.sampled_negatives", "must be at least 1")
+        need(self.chunk_size >= 1, "evaluation.chunk_size", "must be at least 1")
         offered = {f"{m}@{length}" for m in self.metrics for length in self.topk} | {"rmse"}
-        _need(
+        need(
             self.select_by in offered | {""},
             "evaluation.select_by",
             f"{self.select_by!r} is not computed; one of {', '.join(sorted(offered))}, or empty",
@@ -232,60 +228,6 @@ class EvaluationConfig:
         if self.select_by:
             return self.select_by
         return f"{'ndcg' if 'ndcg' in self.metrics else self.metrics[0]}@{self.topk[0]}"
-
-
-ATTACKERS = ("logistic", "mlp", "boosted_trees", "knn")
-"""Attackers of attribute inference that are used unless others are named, in the order reports list them."""
-
-KNOWN_ATTACKERS = (*ATTACKERS, "svm")
-"""All attackers that come with the package."""
-
-SURFACES = (
-    "user_embedding",
-    "update_support",
-    "update_values",
-    "decoded_support",
-    "trajectory",
-    "directions",
-)
-"""What an attacker may look at: the user's private row; the ids of the item rows a user uploads in a round; their values;
-which of those ids are the user's own items, as far as the way negatives are drawn tells; the private row at five
-moments of training; the directions it moved in between."""
-
-
-@dataclass(frozen=True)
-class AttackConfig:
-    """Attribute inference against a trained run."""
-
-    attributes: tuple[str, ...] = ()
-    """User attributes to infer (empty: all the data set has)."""
-    attackers: tuple[str, ...] = ATTACKERS
-    """Classifiers to train, each tuned by inner cross-validation."""
-    users: Literal["all", "audit"] = "all"
-    """Whom to attack: all users, or only those that played no part in choosing unlearn.epsilon."""
-    surfaces: tuple[str, ...] = ("user_embedding",)
-    """What the attacker sees: user_embedding, update_support, update_values, decoded_support, trajectory, directions (the last two need federation.snapshot_every)."""
-    folds: int = 5
-    """Outer folds over users, stratified by class."""
-    inner_folds: int = 3
-    """Folds in which an attacker's hyper-parameters are chosen, inside each outer training part."""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds of fold assignment and of attackers; the spread over them is reported."""
-    jobs: int = 1
-    """Processes that fit attackers at the same time."""
-
-    def __post_init__(self) -> None:
-        for option, given, known in (
-            ("attack.attackers", self.attackers, KNOWN_ATTACKERS),
-            ("attack.surfaces", self.surfaces, SURFACES),
-        ):
-            _need(len(given) > 0, option, "needs at least one entry")
-            for name in given:
-                _need(name in known, option, f"unknown entry {name!r}; known: {', '.join(known)}")
-        _need(self.folds >= 2, "attack.folds", "must be at least 2")
-        _need(self.inner_folds >= 2, "attack.inner_folds", "must be at least 2")
-        _need(len(self.seeds) >= 1, "attack.seeds", "needs at least one seed")
-        _need(self.jobs >= 1, "attack.jobs", "must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -309,11 +251,11 @@ class Config:
     attack: AttackConfig = field(default_factory=AttackConfig)
 
     def __post_init__(self) -> None:
-        _need(self.threads >= 0, "threads", "must be 0 or more")
+        need(self.threads >= 0, "threads", "must be 0 or more")
         if self.federation.objective == "mse":
-            _need(self.evaluation.select_by in ("", "rmse"), "evaluation.select_by", "must be rmse under objective mse")
+            need(self.evaluation.select_by in ("", "rmse"), "evaluation.select_by", "must be rmse under objective mse")
         else:
-            _need(self.evaluation.select_by != "rmse", "evaluation.select_by", "rmse needs objective mse")
+            need(self.evaluation.select_by != "rmse", "evaluation.select_by", "rmse needs objective mse")
 
 
 SECTIONS: Sequence[str] = ("data", "split", "model", "federation", "evaluation", "unlearn", "attack")

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrec_unlearn.errors import ConfigError
-
-
-def _need(condition: bool, option: str, problem: str) -> None:
-    if not condition:
-        raise ConfigError(f"{option}: {problem}")
+from fedrec_unlearn.config_check import need
 
 
 class UnlearnWarning(UserWarning):
@@ -73,7 +68,7 @@ class UnlearnConfig:
     beta_weight: float = 1e-3
     """Weight of the drawn weights' divergence from a standard normal (dsvae)."""
     class_weighting: Literal["balanced", "none"] = "balanced"
-    """balanced: the adversary's loss weighs classes equally; their sizes come from one secure sum."""
+    """balanced: the adversary's loss weighs classes equally. Clients need the sizes of the classes for it, which one secure sum before the first round gives (its bytes are not counted)."""
     client_learning_rate: float = 0.1
     """Step size of a client's copy of the adversary."""
     server_learning_rate: float = 0.01
@@ -104,32 +99,32 @@ class UnlearnConfig:
     """local_dp: δ of the Gaussian mechanism."""
 
     def __post_init__(self) -> None:
-        _need(len(set(self.attributes)) == len(self.attributes), "unlearn.attributes", "names an attribute twice")
-        _need(
+        need(len(set(self.attributes)) == len(self.attributes), "unlearn.attributes", "names an attribute twice")
+        need(
             self.method == "none" or len(self.attributes) > 0,
             "unlearn.attributes",
             f"method {self.method} needs at least one attribute, for example gender",
         )
-        _need(
+        need(
             self.method != "none" or not self.attributes,
             "unlearn.method",
             f"none leaves {', '.join(self.attributes)} as it is; name a method, for example fedau2 or moments, "
             "or leave unlearn.attributes empty",
         )
-        _need(self.epsilon >= 0, "unlearn.epsilon", "must be 0 (automatic) or more")
-        _need(
+        need(self.epsilon >= 0, "unlearn.epsilon", "must be 0 (automatic) or more")
+        need(
             len(self.epsilons) > 0 and all(e > 0 for e in self.epsilons), "unlearn.epsilons", "must be positive numbers"
         )
         for name in ("hidden_size", "latent_size", "further_rounds", "matching_steps"):
-            _need(getattr(self, name) >= 1, f"unlearn.{name}", "must be at least 1")
+            need(getattr(self, name) >= 1, f"unlearn.{name}", "must be at least 1")
         for name in ("trigger_scale", "client_learning_rate", "server_learning_rate", "dp_epsilon", "transport_ridge"):
-            _need(getattr(self, name) > 0, f"unlearn.{name}", "must be positive")
+            need(getattr(self, name) > 0, f"unlearn.{name}", "must be positive")
         for name in ("beta_latent", "beta_weight", "item_rounds", "matching_weight", "shrinkage"):
-            _need(getattr(self, name) >= 0, f"unlearn.{name}", "must be 0 or more")
-        _need(0 < self.selection_share < 1, "unlearn.selection_share", "must lie in (0, 1)")
-        _need(0 <= self.tolerance < 1, "unlearn.tolerance", "must lie in [0, 1)")
-        _need(0 < self.moment_share <= 1, "unlearn.moment_share", "must lie in (0, 1]")
-        _need(0 < self.dp_delta < 1, "unlearn.dp_delta", "must lie in (0, 1)")
+            need(getattr(self, name) >= 0, f"unlearn.{name}", "must be 0 or more")
+        need(0 < self.selection_share < 1, "unlearn.selection_share", "must lie in (0, 1)")
+        need(0 <= self.tolerance < 1, "unlearn.tolerance", "must lie in [0, 1)")
+        need(0 < self.moment_share <= 1, "unlearn.moment_share", "must lie in (0, 1]")
+        need(0 < self.dp_delta < 1, "unlearn.dp_delta", "must lie in (0, 1)")
 
     @property
     def afterwards(self) -> bool:

@@ -25,7 +25,7 @@ from fedrec_unlearn.config import AttackConfig
 from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.data import Attribute, load_dataset
 from fedrec_unlearn.errors import AttackError, DataError
-from fedrec_unlearn.federation.run_folder import RunFolder, write_json
+from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_json
 from fedrec_unlearn.federation.state import RunState
 from fedrec_unlearn.federation.vectorised import VectorisedEngine
 from fedrec_unlearn.pipeline.assembly import Assembly, reopen, torch_threads, trained_state
@@ -74,8 +74,12 @@ def attack(
         results_before = None
         if before:
             earlier, _ = trained_state(folder, assembly, "before")
+            possible = options
+            if (read_json(folder.run).get("unlearn") or {}).get("source"):
+                # snapshots are those of this run's own rounds, which came after
+                possible = replace(options, surfaces=_without_courses(options.surfaces))
             results_before = _attack_state(
-                options, attributes, earlier, assembly, folder, progress, " before unlearning"
+                possible, attributes, earlier, assembly, folder, progress, " before unlearning"
             )
     content = {
         "format": 1,
@@ -122,6 +126,7 @@ def _attack_state(
                     inner_folds=options.inner_folds,
                     seeds=options.seeds,
                     jobs=options.jobs,
+                    control_shuffled=surface == "shuffled_labels",
                     progress=lambda done, total, attacker: progress.advance(done, {"attacker": attacker}),
                 )
             finally:
@@ -135,6 +140,8 @@ def _surfaces(
     """Name, features and user ids of each surface; users that never take part show nothing on the wire."""
     model = assembly.workload.model
     trained = assembly.workload.eligible()
+    if "shuffled_labels" in names:
+        yield "shuffled_labels", model.user_representation(state.private).cpu().double().numpy()[trained], trained
     if "trajectory" in names or "directions" in names:
         rows = _snapshots(state, assembly, folder)[:, trained]
         if "trajectory" in names:
@@ -153,6 +160,21 @@ def _surfaces(
         yield "decoded_support", decoded_support(indptr, items, model.n_items, assembly.workload.num_negatives), users
     if values is not None:
         yield "update_values", update_values(indptr, items, values), users
+
+
+def _without_courses(surfaces: tuple[str, ...]) -> tuple[str, ...]:
+    """The surfaces that one state shows.
+
+    Raises:
+        AttackError: none is left.
+    """
+    left = tuple(surface for surface in surfaces if surface not in ("trajectory", "directions"))
+    if not left:
+        raise AttackError(
+            "attack: before has no trajectory or directions where unlearning started from another run, whose snapshots "
+            "stayed with it; attack that run, or name another surface"
+        )
+    return left
 
 
 SNAPSHOTS = 5

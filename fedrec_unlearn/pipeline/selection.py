@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedrec_unlearn.attacks import infer_attribute
 from fedrec_unlearn.config import Config, UnlearnConfig
+from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.errors import ConfigError, RunError
 from fedrec_unlearn.federation.run_folder import read_json, write_json
@@ -60,6 +61,7 @@ def sweep(
 
     Raises:
         ConfigError: the method has no strength to choose.
+        RunError: `output` holds runs of another configuration.
         FedRecError: as `train` and `attack`.
     """
     progress = progress or SilentProgress()
@@ -92,7 +94,7 @@ def choose_epsilon(config: Config, output: Path, source: Path | None, progress: 
     """The unlearning options with the strength a sweep chooses.
 
     Raises:
-        RunError: no strength is eligible.
+        RunError: no strength is eligible, or `output` holds the runs of another sweep.
     """
     progress.message(f"choosing unlearn.epsilon among {', '.join(f'{e:g}' for e in config.unlearn.epsilons)}")
     found = sweep(config, output, source=source, progress=progress)
@@ -108,17 +110,36 @@ def _trained(config: Config, epsilon: float, folder: Path, source: Path | None, 
 
     if epsilon == 0 and source is not None:
         return source
-    if (folder / "run.json").exists():
-        status = read_json(folder / "run.json").get("status")
-        return folder if status == "finished" else resume(folder, progress=progress)
     options = replace(config.unlearn, epsilon=epsilon)
     if options.method == "fedau2_moments":
         options = replace(options, method="fedau2")  # the step afterwards does not depend on the strength
-    if source is not None:
-        return unlearn(source, options, output=folder, progress=progress)
     if epsilon == 0:
         options = replace(options, method="none", attributes=())
-    return train(replace(config, output=str(folder), unlearn=options), progress=progress)
+    wanted = replace(config, output=str(folder), unlearn=options)
+    if (folder / "run.json").exists():
+        _need_same(folder, wanted, source)
+        status = read_json(folder / "run.json").get("status")
+        return folder if status == "finished" else resume(folder, progress=progress)
+    if source is not None:
+        return unlearn(source, options, output=folder, progress=progress)
+    return train(wanted, progress=progress)
+
+
+def _need_same(folder: Path, wanted: Config, source: Path | None) -> None:
+    """Raise `RunError` where a run from an earlier sweep is not the one this sweep would make.
+
+    How it is attacked does not matter; a run that starts from another has that one's options.
+    """
+    found = load_config(folder / "config.yaml")
+    told = read_json(folder / "run.json").get("unlearn") or {}
+    same = found.unlearn == wanted.unlearn and told.get("source") == (None if source is None else source.name)
+    if source is None:
+        same = same and replace(found, attack=wanted.attack, output=wanted.output) == wanted
+    if not same:
+        raise RunError(
+            f"{folder} holds a run of another configuration than this sweep's; choose another folder for the sweep, "
+            f"or remove {folder.parent}"
+        )
 
 
 def _judge(run: Path, config: Config, progress: Progress) -> dict[str, Any]:

@@ -64,11 +64,21 @@ def make_term(config: Config, dataset: Dataset, model: Recommender, device: torc
 
     Raises:
         ConfigError: unlearning without a strength: `unlearn.epsilon` is 0 and was not chosen.
+
+    Warns:
+        UnlearnWarning: updates travel in the clear.
     """
     if not config.unlearn.adversarial:
         return None
     if config.unlearn.epsilon == 0:
         raise ConfigError("unlearn.epsilon: 0 means that it is chosen first; name a strength, for example 0.1")
+    if not config.unlearn.secure_sums:
+        warnings.warn(
+            "unlearn.secure_sums is off: a client's update of the adversary alone tells its class to whoever sees it; "
+            "use this for comparison only",
+            UnlearnWarning,
+            stacklevel=2,
+        )
     dtype = torch.float64 if config.federation.ring else torch.float32
     attributes = attributes_to_unlearn(config, dataset)
     return AdversarialTerm.of(config.unlearn, attributes, model.user_layout.width, config.seed, device, dtype)

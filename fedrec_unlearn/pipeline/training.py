@@ -21,6 +21,7 @@ from fedrec_unlearn.federation.cohort import Cohorts
 from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_atomic, write_json
 from fedrec_unlearn.federation.state import RunState, initial_state
 from fedrec_unlearn.federation.training import train_rounds
+from fedrec_unlearn.pipeline.afterwards import apply_afterwards, without_term
 from fedrec_unlearn.pipeline.assembly import Assembly, reopen, torch_threads, trained_state
 from fedrec_unlearn.pipeline.terms import attributes_to_unlearn
 from fedrec_unlearn.progress import Interrupted, Progress, SilentProgress
@@ -187,15 +188,12 @@ def _unlearn_afterwards(folder: RunFolder, assembly: Assembly, standing: Standin
 
     The state it starts from is written first, so that a process killed in between starts from it again.
     """
-    from fedrec_unlearn.pipeline.unlearning import apply_afterwards, without_term
-
     if not folder.trained.exists():
         save_state(folder.trained, trained_state(folder, assembly)[0], standing)
     state, _ = assembly.load(folder.trained)
     if not folder.before.exists() and not assembly.config.unlearn.adversarial:
         save_state(folder.before, without_term(state), standing)
     changed, told = apply_afterwards(assembly, state, progress)
-    changed.server.term, changed.server.moments = state.server.term, state.server.moments
     save_state(folder.best, changed, standing)
     folder.update_run(unlearn={**read_json(folder.run)["unlearn"], **told})
 

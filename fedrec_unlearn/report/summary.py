@@ -9,6 +9,7 @@ from fedrec_unlearn.report.inference import AttackResult, Estimate, worst_result
 from fedrec_unlearn.report.protection import protection_sentence
 from fedrec_unlearn.report.unlearning import Kept
 from fedrec_unlearn.report.wording import (
+    CONTROLS,
     attacker_name,
     byte_size,
     count,
@@ -29,7 +30,7 @@ def summarise(run: RunFigures) -> list[str]:
     attack = [
         leak_sentence(result, _rivals(run, result))
         for result in run.attack
-        if result.worst and result.attribute not in unlearned
+        if result.worst and result.surface not in CONTROLS and result.attribute not in unlearned
     ]
     sentences = [_progress(run), _ranking(run), *_unlearning(run), *attack, _traffic(run)]
     return [sentence for sentence in sentences if sentence]

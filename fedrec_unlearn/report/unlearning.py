@@ -14,7 +14,7 @@ from fedrec_unlearn.report.curves import FloatArray, moving_mean
 from fedrec_unlearn.report.inference import AttackResult, attack_results, worst_result
 from fedrec_unlearn.report.methods import Method, method_of
 from fedrec_unlearn.report.record import RunRecord
-from fedrec_unlearn.report.wording import printable
+from fedrec_unlearn.report.wording import CONTROLS, printable
 
 Ranking = Mapping[str, Mapping[str, float | None]]
 
@@ -219,7 +219,7 @@ def _counts(found: Mapping[str, Any] | None) -> dict[str, int]:
 def _leaks(
     before: tuple[AttackResult, ...], after: tuple[AttackResult, ...], attributes: tuple[str, ...]
 ) -> tuple[Leak, ...]:
-    targets = list(dict.fromkeys(result.target for result in (*after, *before)))
+    targets = list(dict.fromkeys(result.target for result in (*after, *before) if result.surface not in CONTROLS))
     targets.sort(key=lambda target: target[0] not in attributes)
     leaks = []
     for attribute, surface in targets:

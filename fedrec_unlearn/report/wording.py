@@ -26,6 +26,9 @@ SURFACES = {
 }
 """Attack surface -> (short name, what the attacker sees, as the object of a sentence)."""
 
+CONTROLS = {"shuffled_labels": ("shuffled labels", "the user embeddings, with the labels dealt out at random")}
+"""What is attacked to see that nothing is found; named like a surface, and no leak."""
+
 UPLOADS = ("update_support", "update_values", "decoded_support")
 """Surfaces that a server has under a transport in the clear."""
 
@@ -126,12 +129,12 @@ def smaller_is_better(metric: str) -> bool:
 
 def surface_name(surface: str) -> str:
     """Short name of an attack surface."""
-    return SURFACES.get(surface, (surface, surface))[0]
+    return (SURFACES | CONTROLS).get(surface, (surface, surface))[0]
 
 
 def surface_seen(surface: str) -> str:
     """What an attacker on this surface sees, as the object of "who sees ..."."""
-    return SURFACES.get(surface, (surface, surface))[1]
+    return (SURFACES | CONTROLS).get(surface, (surface, surface))[1]
 
 
 def attacker_name(attacker: str) -> str:

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from fedrec_unlearn.config_unlearn import UnlearnConfig
 from fedrec_unlearn.data.types import Attribute
-from fedrec_unlearn.federation.secure_sum import message_bytes
-from fedrec_unlearn.unlearning.moments import FloatArray, draw_share, joint_labels
-from fedrec_unlearn.unlearning.transport import secure_moments
+from fedrec_unlearn.unlearning.moment_sums import moments_of
+from fedrec_unlearn.unlearning.moments import FloatArray
 
 
 def erasing_map(means: FloatArray, weights: FloatArray, covariance: FloatArray) -> FloatArray:
@@ -56,14 +55,16 @@ def erase_linear(
 
     Returns:
         the rows, those of users without a class too; bytes sent and bytes received by all clients together.
+
+    Raises:
+        ConfigError: fewer than two classes with enough users.
+
+    Warns:
+        UnlearnWarning: a class has too few users to be erased.
     """
     known = rows.detach().cpu().to(torch.float64).numpy()
-    labels, n_classes = joint_labels([a.labels for a in attributes], [len(a.classes) for a in attributes])
-    moments = secure_moments(known, labels, n_classes, draw_share(seed, len(known), config.moment_share))
-    present = moments.counts > 0
-    matrix = erasing_map(moments.means[present], moments.weights[present], moments.covariance)
+    found = moments_of(known, attributes, config, seed)
+    moments = found.moments
+    matrix = erasing_map(moments.means, moments.weights, moments.covariance)
     moved = moments.mean + (known - moments.mean) @ matrix.T
-    width = known.shape[1]
-    length = n_classes * (1 + width + width * (width + 1) // 2)
-    up = message_bytes(length) if config.secure_sums else 8 * length
-    return torch.from_numpy(moved).to(rows), up * len(known), 8 * (width * width + width) * len(known)
+    return torch.from_numpy(moved).to(rows), found.bytes_up * len(known), found.bytes_down * len(known)

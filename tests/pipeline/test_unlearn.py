@@ -289,3 +289,58 @@ def test_five_snapshots_are_attacked_and_their_absence_is_told(config: Callable[
     bare = train(config("bare"))
     with pytest.raises(AttackError, match=r"train with federation\.snapshot_every"):
         attack(bare, surfaces)
+
+
+def test_the_state_before_is_attacked_on_every_surface_it_has(trained: Path, tmp_path: Path) -> None:
+    options = UnlearnConfig(attributes=("gender",), method="fedau2", epsilon=0.05, further_rounds=60)
+    source = Path(shutil.copytree(trained, tmp_path / "source"))
+    settings = (source / "config.yaml").read_text().replace("snapshot_every: 0", "snapshot_every: 10")
+    (source / "config.yaml").write_text(settings)
+    run = unlearn(source, options, output=tmp_path / "after")
+    surfaces = ("update_support", "trajectory")
+    wanted = AttackConfig(attributes=("gender",), attackers=("logistic",), folds=3, seeds=(0,), surfaces=surfaces)
+    content = attack(run, wanted, before=True)
+    assert [entry["surface"] for entry in content["results"]] == ["trajectory", "update_support"]
+    # the snapshots are of rounds after that state
+    assert [entry["surface"] for entry in content["before"]] == ["update_support"]
+    assert content["config"]["surfaces"] == list(surfaces)
+    with pytest.raises(AttackError, match="before has no trajectory or directions"):
+        attack(run, AttackConfig(attributes=("gender",), folds=3, surfaces=("directions",)), before=True)
+
+
+def test_shuffled_labels_are_a_control_that_ends_at_chance(trained: Path) -> None:
+    wanted = AttackConfig(
+        attributes=("gender",), attackers=("logistic",), folds=4, seeds=(0, 1, 2), surfaces=("shuffled_labels",)
+    )
+    (found,) = attack(trained, wanted)["results"]
+    assert found["control"] == "shuffled_labels"
+    # 52 users of the smaller class, three seeds
+    assert abs(found["balanced_accuracy"]["mean"] - 0.5) < 3 * (0.25 * (1 / 52 + 1 / 143) / 4) ** 0.5
+
+
+def test_a_sweep_does_not_take_runs_of_another_configuration(config: Callable[..., Config], tmp_path: Path) -> None:
+    options = {**ADVERSARIAL, "unlearn.epsilons": [0.05], "unlearn.tolerance": 0.9, "attack.attackers": ["logistic"]}
+    few = {"attack.seeds": [0], "attack.folds": 3}
+    sweep(config("run", {**options, **few}), tmp_path / "sweep")
+    sweep(config("run", {**options, **few, "attack.seeds": [1]}), tmp_path / "sweep")
+    with pytest.raises(RunError, match="holds a run of another configuration than this sweep's"):
+        sweep(config("run", {**options, **few, "federation.rounds": 15}), tmp_path / "sweep")
+
+
+def test_updates_in_the_clear_are_warned_of(config: Callable[..., Config]) -> None:
+    with pytest.warns(UnlearnWarning, match="a client's update of the adversary alone tells its class"):
+        train(config("run", {**ADVERSARIAL, "unlearn.secure_sums": False}))
+
+
+@pytest.mark.parametrize("method", ["moments", "fedau2_moments"])
+def test_item_rows_train_on_while_private_rows_stand_still(config: Callable[..., Config], method: str) -> None:
+    options = {**ADVERSARIAL, "unlearn.method": method}
+    at_once = train(config("none", options))
+    with_rounds = train(config("some", {**options, "unlearn.item_rounds": 4}))
+    one, other = load_file(at_once / "best.safetensors"), load_file(with_rounds / "best.safetensors")
+    assert torch.equal(one["private"], other["private"])
+    assert not torch.equal(one["items"], other["items"])
+    assert not torch.equal(one["moment.first.items"], other["moment.first.items"])
+    adversaries = [name for name in one if "term." in name]
+    assert bool(adversaries) == (method == "fedau2_moments")
+    assert all(torch.equal(one[name], other[name]) for name in adversaries)

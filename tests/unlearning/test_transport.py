@@ -10,8 +10,9 @@ from fedrec_unlearn.data.types import MISSING, Attribute
 from fedrec_unlearn.errors import ConfigError, ModelError
 from fedrec_unlearn.federation.secure_sum import SumServer, combine, share
 from fedrec_unlearn.unlearning.erasure import erase_linear, erasing_map
+from fedrec_unlearn.unlearning.moment_sums import FRACTION_BITS, secure_moments
 from fedrec_unlearn.unlearning.moments import class_moments, client_message
-from fedrec_unlearn.unlearning.transport import FRACTION_BITS, secure_moments, transport_rows
+from fedrec_unlearn.unlearning.transport import transport_rows
 from fedrec_unlearn.unlearning.transport_map import damped_maps, mean_maps, optimal_maps, shrunk
 
 MOMENTS = UnlearnConfig(attributes=("a",), method="moments", moment_share=1.0)
@@ -197,3 +198,10 @@ def test_linear_erasure_moves_users_without_a_class_too() -> None:
     assert not torch.equal(moved[:20], given[:20])
     assert up > 0
     assert down > 0
+
+
+def test_linear_erasure_opens_no_sum_over_a_few_users_either() -> None:
+    rows, labels = users(n_classes=3)
+    labels[labels == 1], labels[:3] = 0, 1
+    with pytest.warns(UnlearnWarning, match=r"fewer than 5 users that send: a '1' \(3\)"):
+        erase_linear(torch.from_numpy(rows), [attribute(labels)], MOMENTS, seed=1)

@@ -1,0 +1,101 @@
+"""The step after training that some methods of unlearning have: private rows change once, item rows may train on."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fedrec_unlearn.config import Config
+from fedrec_unlearn.federation.cohort import Cohorts
+from fedrec_unlearn.federation.engine import make_engine
+from fedrec_unlearn.federation.state import RunState, apply_contribution
+from fedrec_unlearn.pipeline.assembly import Assembly
+from fedrec_unlearn.pipeline.terms import attributes_to_unlearn
+from fedrec_unlearn.progress import Progress
+from fedrec_unlearn.unlearning.afterwards import change_rows
+
+
+def without_term(state: RunState) -> RunState:
+    """A copy of a state without the parameters of adversaries."""
+    return replace(state, server=state.server.copy_without_term(), private=state.private.clone())
+
+
+def apply_afterwards(assembly: Assembly, state: RunState, progress: Progress) -> tuple[RunState, dict[str, Any]]:
+    """The step after training of the methods that have one.
+
+    Args:
+        assembly: of the run, with its configuration.
+        state: after training; not changed.
+        progress: told of the rounds of item training that may follow.
+
+    Returns:
+        the new state, and the fields of run.json's `unlearn` it fills in.
+    """
+    config = assembly.config
+    started = time.perf_counter()
+    attributes = attributes_quietly(config, assembly)
+    changed = replace(state, private=state.private.clone())
+    trained = torch.from_numpy(assembly.workload.eligible()).to(state.private.device)
+    rows = change_rows(
+        state.private.index_select(0, trained),
+        [replace(a, labels=a.labels[trained.cpu().numpy()]) for a in attributes],
+        config.unlearn,
+        items=score_directions(assembly, state),
+        seed=config.seed,
+    )
+    changed.private.index_copy_(0, trained, rows.rows.to(changed.private))
+    if config.unlearn.item_rounds:
+        changed = replace(changed, server=without_term(state).server)
+        train_items(assembly, changed, config.unlearn.item_rounds, progress)
+        # the adversaries rest, but stay part of the run
+        changed.server.term, changed.server.term_steps = state.server.term, state.server.term_steps
+        changed.server.moments = {**state.server.moments, **changed.server.moments}
+    return changed, {
+        "seconds": round(time.perf_counter() - started, 3),
+        "bytes_up": rows.bytes_up,
+        "bytes_down": rows.bytes_down,
+        "pooled_rows": rows.pooled,
+    }
+
+
+def score_directions(assembly: Assembly, state: RunState) -> torch.Tensor | None:
+    """What a private row is multiplied with to score each item, (m, private row width).
+
+    Up to an offset that does not depend on the item, so that a column of zeros stands for a user's bias. None where
+    the score is not linear in the private row.
+    """
+    model = assembly.workload.model
+    if model.head_widths:
+        return None
+    with torch.no_grad():
+        parts = model.item_layout.parts(state.server.items)
+        factors = model.item_tower(parts, state.server.dense, assembly.workload.features).factors
+    missing = model.user_layout.width - factors.shape[1]
+    return torch.nn.functional.pad(factors, (0, missing)) if missing >= 0 else None
+
+
+def attributes_quietly(config: Config, assembly: Assembly) -> list[Any]:
+    """`attributes_to_unlearn` without repeating its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return attributes_to_unlearn(config, assembly.dataset)
+
+
+def train_items(assembly: Assembly, state: RunState, rounds: int, progress: Progress) -> None:
+    """Train item rows and dense parameters on, with private rows frozen; changes `state` in place."""
+    work = replace(assembly.workload, frozen=True, term=None)
+    engine = make_engine(work)
+    cohorts = Cohorts(work.eligible(), work.config, assembly.config.seed)
+    first = state.server.rounds_done
+    progress.start("item rows after unlearning", rounds, "round")
+    try:
+        for number in range(first, first + rounds):
+            contribution = engine.train_clients(state, cohorts.of(number), number)
+            apply_contribution(state.server, contribution, work.config)
+            progress.advance(number - first + 1, {"loss": contribution.mean_loss})
+    finally:
+        progress.finish()
