@@ -214,17 +214,22 @@ def draw_interval(axes: Axes, result: AttackResult, y: float, style: Series, *, 
         axes.plot([estimate.low, estimate.high], [y, y], linestyle="", marker="|", color=style.colour, markersize=8.0)
     axes.plot([estimate.value], [y], marker=style.marker, color=style.colour, markersize=8.0, markeredgewidth=0.0)
     if labelled:
-        axes.annotate(
-            decimal(estimate.value),
-            (1.0, y),
-            xycoords=("axes fraction", "data"),
-            xytext=(8.0, 0.0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=11.0,
-            fontweight="bold" if result.worst else "normal",
-            annotation_clip=False,
-        )
+        figures_beside(axes, y, decimal(estimate.value), bold=result.worst)
+
+
+def figures_beside(axes: Axes, y: float, text: str, *, bold: bool = False) -> None:
+    """Write figures to the right of a row of a chart."""
+    axes.annotate(
+        text,
+        (1.0, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(8.0, 0.0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=11.0,
+        fontweight="bold" if bold else "normal",
+        annotation_clip=False,
+    )
 
 
 def chance_line(axes: Axes, chances: Sequence[float]) -> None:

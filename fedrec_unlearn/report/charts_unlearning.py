@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrec_unlearn.report.charts import HEIGHT, MARGINS, WIDTH, Chart, draw_line, over_rounds
-from fedrec_unlearn.report.charts_attack import accuracy_limits, chance_line, few_ticks
+from fedrec_unlearn.report.charts_attack import accuracy_limits, chance_line, few_ticks, figures_beside
 from fedrec_unlearn.report.inference import AttackResult
 from fedrec_unlearn.report.svg import Series, axes_of, colour, drawing, key_glyph, series, to_svg
 from fedrec_unlearn.report.unlearning import Adversary, Leak
@@ -58,16 +58,7 @@ def before_after_chart(leaks: Sequence[Leak], name: str) -> Chart | None:
             told.append(f"after {_in_words(leak.after)}")
             assert after is not None
             figures = decimal(after) if before is None else f"{decimal(before)} → {decimal(after)}"
-            axes.annotate(
-                figures,
-                (1.0, row),
-                xycoords=("axes fraction", "data"),
-                xytext=(8.0, 0.0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=11.0,
-                annotation_clip=False,
-            )
+            figures_beside(axes, row, figures)
             words.append(f"{surface_name(leak.surface)} {', '.join(told)}")
         axes.set_ylim(len(leaks) - 0.5, -0.5)
         axes.set_yticks(range(len(leaks)), [elide(surface_name(leak.surface), 18) for leak in leaks])

@@ -84,6 +84,11 @@ def test_what_unlearning_did_is_one_table_with_both_states(run_folder: Any) -> N
     attack["before"] = json.loads(json.dumps(attack["results"]))
     for entry in attack["results"]:
         entry["balanced_accuracy"] |= {"mean": 0.52, "low": 0.5, "high": 0.54}
+    control = json.loads(json.dumps(attack["results"][0])) | {
+        "surface": "shuffled_labels",
+        "control": "shuffled_labels",
+    }
+    attack["results"].append(control)
     (folder / "attack.json").write_text(json.dumps(attack))
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["before"] = {name: value / 0.8 for name, value in metrics["test"].items()}
@@ -93,6 +98,7 @@ def test_what_unlearning_did_is_one_table_with_both_states(run_folder: Any) -> N
     assert table is not None
     assert table.title == "Unlearning gender by moments"
     assert table.rows[0][-1] == "0.800 kept"
+    assert len(table.rows) == len(figures.ranking) + 1  # a control is no leak
     leak = table.rows[-1]
     assert leak[:2] == ("gender (unlearned)", "user_embedding")
     assert leak[2].startswith("0.680")

@@ -303,7 +303,7 @@ def test_the_state_before_is_attacked_on_every_surface_it_has(trained: Path, tmp
     assert [entry["surface"] for entry in content["results"]] == ["trajectory", "update_support"]
     # the snapshots are of rounds after that state
     assert [entry["surface"] for entry in content["before"]] == ["update_support"]
-    assert content["config"]["surfaces"] == list(surfaces)
+    assert content["config"]["surfaces"] == surfaces
     with pytest.raises(AttackError, match="before has no trajectory or directions"):
         attack(run, AttackConfig(attributes=("gender",), folds=3, surfaces=("directions",)), before=True)
 
