@@ -16,7 +16,7 @@ from fedrec_unlearn.report import read_run
 from fedrec_unlearn.report.figures import RunFigures, figures_of
 from fedrec_unlearn.report.methods import METHODS as DESCRIBED
 from fedrec_unlearn.report.unlearning import Unlearning
-from fedrec_unlearn.report.wording import ATTACKERS, SURFACES
+from fedrec_unlearn.report.wording import ATTACKERS, CONTROLS, SURFACES
 
 MakeRun = Callable[..., Path]
 Attacked = Callable[..., dict[str, Any]]
@@ -30,7 +30,7 @@ def _unlearning(*folders: Path) -> Unlearning:
 
 def test_every_method_surface_and_attacker_of_the_configuration_has_words() -> None:
     assert set(DESCRIBED) == set(METHODS) - {"none"}
-    assert set(SURFACES) == set(ALL_SURFACES)
+    assert set(SURFACES) | set(CONTROLS) == set(ALL_SURFACES)
     assert set(ATTACKERS) == set(KNOWN_ATTACKERS)
 
 
