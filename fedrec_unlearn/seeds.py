@@ -44,6 +44,8 @@ class Purpose(IntEnum):
     TERM_DRAWS = 11
     UNLEARN = 12
     INVERSION = 13
+    COMPRESSION = 14
+    BATCH_CODE = 15
 
 
 def _mix(x: int) -> int:

@@ -1,0 +1,171 @@
+"""What a server computes: shares of the rows clients ask for, and its share of the sum of their updates.
+
+Trees are expanded a few at a time, so that a chunk's labels, its part of the accumulator and its part of the table
+stay in the processor's cache while all clients of a batch are served. The shallow levels of a client's trees are
+expanded once, together; every chunk goes on from there.
+
+All arithmetic is exact. Control bits times rows are matrix products in float64: a row's 32-bit halves are below
+2^32 and at most 2^21 of them are added, so no product leaves the 53 bits that float64 holds exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrec_unlearn.secemb.batch_code import Code
+from fedrec_unlearn.secemb.dpf import Converter, Corrections, Labels, expand
+from fedrec_unlearn.secemb.prg import Blocks, Hashes
+
+Words = NDArray[np.unsignedinteger]
+Doubles = NDArray[np.float64]
+
+_CHUNK_LEAVES = 1 << 14
+"""Leaves expanded at a time."""
+_SHALLOW_NODES = 1 << 16
+"""Nodes at most up to which all trees of a client are expanded together."""
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One client's key as a server evaluates it."""
+
+    hashes: Hashes
+    roots: Labels
+    """Planes (trees,)."""
+    corrections: Corrections
+
+
+class Table:
+    """Rows of the item table, ready for exact products with control bits.
+
+    Args:
+        rows: int64 (n_items, width) fixed point; only its value modulo the ring counts.
+        word: type of the ring's numbers.
+    """
+
+    def __init__(self, rows: NDArray[np.int64], word: np.dtype[np.unsignedinteger]) -> None:
+        self.word = word
+        padded = np.concatenate([rows, np.zeros((1, rows.shape[1]), dtype=np.int64)])
+        self._halves = _halves(padded.astype(word))
+
+    def times(self, bits: Doubles, items: NDArray[np.int64] | None) -> Words:
+        """Σ_j bits[t, u, j] · row(items[t, j]).
+
+        Args:
+            bits: zeros and ones, (trees, U, slots).
+            items: int64 (trees, slots), n_items for the row of zeros; None where leaf j is item j in every tree.
+
+        Returns:
+            ring words (trees, U, width).
+        """
+        rows = [half[None, :-1] if items is None else half[items] for half in self._halves]
+        return _join([bits @ part for part in rows], self.word)
+
+
+def _halves(words: Words) -> list[Doubles]:
+    """Ring words as float64: one array of 32-bit numbers, or those of the lower and of the upper half."""
+    if words.dtype.itemsize == 4:
+        return [words.astype(np.float64)]
+    return [(words & _LOW).astype(np.float64), (words >> _HALF).astype(np.float64)]
+
+
+def _join(halves: list[Doubles], word: np.dtype[np.unsignedinteger]) -> Words:
+    """Ring words from sums of halves, each an integer below 2^53."""
+    low = halves[0].astype(np.uint64)
+    if len(halves) == 1:
+        return low.astype(word)
+    return low + (halves[1].astype(np.uint64) << _HALF)
+
+
+class Evaluator:
+    """Evaluates keys for one set of parameters; for one thread.
+
+    Args:
+        code: what each leaf stands for.
+        party: 0 or 1.
+    """
+
+    def __init__(self, code: Code, party: int) -> None:
+        self.code, self.party = code, party
+        self.parameters = p = code.parameters
+        self.chunk = max(1, min(p.trees, _CHUNK_LEAVES // p.slots))
+        self.shallow = 0
+        while self.shallow < p.depth and min(2 << self.shallow, p.slots) * p.trees <= _SHALLOW_NODES:
+            self.shallow += 1
+        nodes = max(self.chunk * p.slots, _SHALLOW_NODES, p.trees)
+        self.blocks = Blocks(nodes)
+
+    def retrieve(self, keys: Sequence[Key], table: Table) -> Words:
+        """This party's shares of the rows at the keys' points.
+
+        Args:
+            keys: of U clients.
+            table: the table's rows.
+
+        Returns:
+            (U, trees, width) ring words: Σ_j t(j) · row(j). The two parties' shares differ by ± the row at the point.
+        """
+        p = self.parameters
+        shares = np.empty((len(keys), p.trees, p.width), dtype=p.word)
+        upper = [self._upper(key) for key in keys]
+        for chunk, items in self._chunks():
+            bits = np.empty((chunk.stop - chunk.start, len(keys), p.slots))
+            for place, key in enumerate(keys):
+                bits[:, place] = self._leaves(key, upper[place], chunk).control.T
+            shares[:, chunk] = table.times(bits, None if self.code.paper else items).swapaxes(0, 1)
+        return shares
+
+    def aggregate(self, keys: Sequence[Key], finals: Words, total: Words) -> None:
+        """Add this party's shares of the clients' updates to an accumulator.
+
+        Args:
+            keys: of U clients.
+            finals: (U, trees, payload), final correction words of their trees.
+            total: (n_items + 1, payload) ring words, changed in place; the last row belongs to no item.
+        """
+        p = self.parameters
+        converter = Converter(p.payload, p.word, self.blocks)
+        upper = [self._upper(key) for key in keys]
+        for chunk, items in self._chunks():
+            trees = chunk.stop - chunk.start
+            converted = np.zeros((converter.passes, trees * p.slots * converter.per_block), dtype=p.word)
+            bits = np.empty((trees, len(keys), p.slots))
+            for place, key in enumerate(keys):
+                labels = self._leaves(key, upper[place], chunk)
+                converter.add(key.hashes.convert, labels, converted)
+                bits[:, place] = labels.control.T
+            rows = converter.rows(converted, (p.slots, trees)).swapaxes(0, 1)
+            corrections = [bits.swapaxes(1, 2) @ half for half in _halves(finals[:, chunk].swapaxes(0, 1))]
+            rows = rows + _join(corrections, p.word)
+            # within a chunk an item is there once, but for the row of leaves that stand for none
+            if self.party:
+                total[items] -= rows
+            else:
+                total[items] += rows
+
+    def _chunks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Slices of neighbouring trees in which no item comes twice, and their leaves' items."""
+        p, group = self.parameters, self.code.group_size
+        for first in range(0, p.trees, group):
+            last = min(first + group, p.trees)
+            for start in range(first, last, self.chunk):
+                stop = min(start + self.chunk, last)
+                yield slice(start, stop), self.code.items(start, stop)
+
+    def _upper(self, key: Key) -> Labels:
+        """A client's nodes at the shallow level, planes (nodes, trees)."""
+        roots = Labels(*(plane[None] for plane in key.roots))
+        return expand(key.hashes, self.blocks, roots, key.corrections, 0, self.shallow, self.parameters.slots)
+
+    def _leaves(self, key: Key, upper: Labels, chunk: slice) -> Labels:
+        """A client's leaves of some trees, planes (slots, trees)."""
+        p = self.parameters
+        part = Labels(*(np.ascontiguousarray(plane[:, chunk]) for plane in upper))
+        words = Corrections(*(plane[:, chunk] for plane in key.corrections))
+        return expand(key.hashes, self.blocks, part, words, self.shallow, p.depth, p.slots)
