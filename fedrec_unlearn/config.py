@@ -14,6 +14,7 @@ from typing import Literal
 
 from fedrec_unlearn.config_attack import ATTACKERS, KNOWN_ATTACKERS, SURFACES, AttackConfig
 from fedrec_unlearn.config_check import need
+from fedrec_unlearn.config_secemb import SecEmbConfig
 from fedrec_unlearn.config_unlearn import ADVERSARIAL, AFTERWARDS, METHODS, UnlearnConfig
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ATTACKERS",
     "KNOWN_ATTACKERS",
     "METHODS",
+    "RING_TRANSPORTS",
     "SECTIONS",
     "SURFACES",
     "AttackConfig",
@@ -31,9 +33,13 @@ __all__ = [
     "EvaluationConfig",
     "FederationConfig",
     "ModelConfig",
+    "SecEmbConfig",
     "SplitConfig",
     "UnlearnConfig",
 ]
+
+RING_TRANSPORTS = frozenset({"secemb", "secagg"})
+"""Transports whose servers add whole numbers."""
 
 AGE_BOUNDS = (18, 25, 35, 45, 50, 56)
 """Lower bounds of MovieLens' age groups after the first (under 18); the first group is everything below."""
@@ -154,8 +160,12 @@ class FederationConfig:
     """Decay rates of the server's Adam moments."""
     adam_epsilon: float = 1e-8
     """Added to the root of Adam's second moment."""
-    transport: Literal["plain", "sparse"] = "plain"
-    """plain: every client moves the whole item table; sparse: only its rows, whose ids the server sees."""
+    transport: Literal["plain", "sparse", "secemb", "secagg", "int8", "ternary", "svd", "colr"] = "plain"
+    """plain: every client moves the whole item table; sparse: only its rows, whose ids the server sees; secemb: only its rows, and neither of two servers sees which or what; secagg: the whole table in two shares; int8, ternary, svd, colr: the whole table with loss, in the clear. secemb and secagg turn ring mode on."""
+    compression_rank: int = 0
+    """svd, colr: rank of a client's update (0: a sixteenth of an item row's width)."""
+    max_items: int = 0
+    """Item rows a client touches in a round at most, negatives included; one with more trains on some of its items, drawn anew each round (0: no limit). Under secemb everybody sends as if it had that many: it is the paper's m'."""
     ring: bool = False
     """Ring mode: compute in float64 and sum client updates as int64 fixed point, so that the sum does not depend on order or partition and engines and block sizes agree bit for bit (docs: federation, ring mode, says how surely)."""
     ring_fraction_bits: int = 20
@@ -177,6 +187,15 @@ class FederationConfig:
         need(self.l2 >= 0, "federation.l2", "must be 0 or more")
         need(all(0 <= b < 1 for b in self.adam_betas), "federation.adam_betas", "must lie in [0, 1)")
         need(self.adam_epsilon > 0, "federation.adam_epsilon", "must be positive")
+        need(self.compression_rank >= 0, "federation.compression_rank", "must be 0 (automatic) or more")
+        drawn = self.num_negatives if self.objective != "mse" else 0
+        need(
+            self.max_items == 0 or self.max_items > drawn,
+            "federation.max_items",
+            f"must be 0 (no limit) or more than num_negatives ({drawn}), for one positive item and its negatives",
+        )
+        if self.transport in RING_TRANSPORTS:
+            object.__setattr__(self, "ring", True)
         need(8 <= self.ring_fraction_bits <= 40, "federation.ring_fraction_bits", "must lie in 8..40")
         need(self.snapshot_every >= 0, "federation.snapshot_every", "must be 0 (none) or more")
         need(self.block_mib >= 0, "federation.block_mib", "must be 0 (automatic) or more")
@@ -246,17 +265,31 @@ class Config:
     split: SplitConfig = field(default_factory=SplitConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     federation: FederationConfig = field(default_factory=FederationConfig)
+    secemb: SecEmbConfig = field(default_factory=SecEmbConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     unlearn: UnlearnConfig = field(default_factory=UnlearnConfig)
     attack: AttackConfig = field(default_factory=AttackConfig)
 
     def __post_init__(self) -> None:
         need(self.threads >= 0, "threads", "must be 0 or more")
+        if self.federation.transport == "secemb" and self.secemb.noise_multiplier:
+            need(
+                self.federation.client_weighting == "uniform" and self.federation.item_aggregation == "mean",
+                "secemb.noise_multiplier",
+                "needs federation.client_weighting uniform and item_aggregation mean: a sum of weights would tell "
+                "about clients what the noise is to hide",
+            )
+            need(
+                not (self.unlearn.attributes and self.unlearn.adversarial),
+                "secemb.noise_multiplier",
+                "does not go with unlearning during training: an adversary's updates are not clipped; "
+                "choose an unlearn.method that works afterwards",
+            )
         if self.federation.objective == "mse":
             need(self.evaluation.select_by in ("", "rmse"), "evaluation.select_by", "must be rmse under objective mse")
         else:
             need(self.evaluation.select_by != "rmse", "evaluation.select_by", "rmse needs objective mse")
 
 
-SECTIONS: Sequence[str] = ("data", "split", "model", "federation", "evaluation", "unlearn", "attack")
+SECTIONS: Sequence[str] = ("data", "split", "model", "federation", "secemb", "evaluation", "unlearn", "attack")
 """Names of the nested sections of `Config`."""

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedrec_unlearn import config as config_module
-from fedrec_unlearn import config_attack, config_unlearn
+from fedrec_unlearn import config_attack, config_secemb, config_unlearn
 from fedrec_unlearn.config import SECTIONS, Config
 from fedrec_unlearn.errors import ConfigError
 
@@ -76,7 +76,7 @@ class Option:
 def _docstrings() -> dict[str, dict[str, str]]:
     """Docstrings under the fields of every class of the configuration, by class and field."""
     found: dict[str, dict[str, str]] = {}
-    sources = (config_attack, config_unlearn, config_module)
+    sources = (config_attack, config_secemb, config_unlearn, config_module)
     for node in (statement for module in sources for statement in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             documented = found.setdefault(node.name, {})

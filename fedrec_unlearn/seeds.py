@@ -46,6 +46,7 @@ class Purpose(IntEnum):
     INVERSION = 13
     COMPRESSION = 14
     BATCH_CODE = 15
+    SUBSET = 16
 
 
 def _mix(x: int) -> int:

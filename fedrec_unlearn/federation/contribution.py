@@ -96,6 +96,8 @@ class Contribution:
     bytes_down: int = 0
     fraction_bits: int | None = None
     """Fixed-point digits of `items`, `dense`, `term` and the losses in ring mode, None in float mode."""
+    traffic: dict[str, int] = field(default_factory=dict)
+    """What else a transport counts: bytes between servers, numbers saturated, items left out."""
     term: NamedVector = field(default_factory=NamedVector.empty)
     """Sums of the updates of a term's shared parameters, (n,); empty without a term."""
     term_sums: dict[str, TermSums] = field(default_factory=dict)
@@ -148,6 +150,10 @@ class Contribution:
             bytes_up=self.bytes_up + other.bytes_up,
             bytes_down=self.bytes_down + other.bytes_down,
             fraction_bits=self.fraction_bits,
+            traffic={
+                name: self.traffic.get(name, 0) + other.traffic.get(name, 0)
+                for name in {**self.traffic, **other.traffic}
+            },
             term=self.term.like(self.term.flat + other.term.flat),
             term_sums={group: sums + other.term_sums[group] for group, sums in self.term_sums.items()},
         )

@@ -7,7 +7,7 @@ For equal seeds they agree to float tolerance, and bit for bit in ring mode.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +17,8 @@ from torch import Tensor
 
 from fedrec_unlearn.config import FederationConfig
 from fedrec_unlearn.federation.contribution import Contribution
-from fedrec_unlearn.federation.local_data import ClientData
+from fedrec_unlearn.federation.exchange import Exchange, ExchangeTransport
+from fedrec_unlearn.federation.local_data import ClientData, LocalData
 from fedrec_unlearn.federation.state import RunState, ServerState, number_bytes
 from fedrec_unlearn.federation.term import UserTerm
 from fedrec_unlearn.federation.term_copies import term_bytes
@@ -36,7 +37,7 @@ class Workload:
     clients: ClientData
     config: FederationConfig
     seed: int
-    transport: Transport
+    transport: Transport | ExchangeTransport
     features: Tensor | None = None
     """Item features (m, F), or None."""
     term: UserTerm | None = None
@@ -79,7 +80,39 @@ class Workload:
         """Step size of the private rows: 0 while they are frozen."""
         return 0.0 if self.frozen else self.config.user_learning_rate
 
-    def count(self, contribution: Contribution, server: ServerState, counts: Tensor, rows: Tensor) -> None:
+    def local(self, users: Tensor, round_number: int) -> LocalData:
+        """What `users`, int64 (C,), train on in a round."""
+        return self.clients.local(users, self.seed, round_number, self.num_negatives, self.config.max_items)
+
+    def touched(self, users: Tensor) -> Tensor:
+        """Item rows each of `users` touches in a round, int64 (C,)."""
+        return self.clients.touched(users, self.num_negatives, self.config.max_items)
+
+    def received(self, state: RunState) -> RunState:
+        """The state as clients get to see the server's part: in ring mode the numbers that travel, on the grid.
+
+        The private rows are those of `state`, not a copy.
+        """
+        bits = self.fraction_bits
+        if bits is None:
+            return state
+        dense = {name: snap(value, bits) for name, value in state.server.dense.items()}
+        return replace(state, server=replace(state.server, items=snap(state.server.items, bits), dense=dense))
+
+    def open_exchange(self, server: ServerState, round_number: int, n_clients: int) -> Exchange | None:
+        """The round's exchange, or None under a transport whose bytes follow from the layout."""
+        if isinstance(self.transport, ExchangeTransport):
+            return self.transport.open(server, round_number, self.empty(server), n_clients)
+        return None
+
+    def count(
+        self,
+        contribution: Contribution,
+        server: ServerState,
+        counts: Tensor,
+        rows: Tensor,
+        exchange: Exchange | None = None,
+    ) -> None:
         """Add a block's clients, interactions, weights and bytes to a contribution.
 
         Args:
@@ -87,16 +120,18 @@ class Workload:
             server: for the sizes of what travels.
             counts: training items of each client, int64 (C,).
             rows: item rows each client touches, int64 (C,).
+            exchange: of the round, if there is one: it adds weights and bytes itself when it closes.
         """
         n_dense, size = number_bytes(server.dense, server.items, self.fraction_bits)
         width = server.items.shape[1]
         interactions = int(counts.sum())
         contribution.clients += len(counts)
         contribution.interactions += interactions
-        contribution.weight += interactions if self.config.client_weighting == "interactions" else len(counts)
-        contribution.bytes_up += int(self.transport.upload_bytes(rows, width, n_dense, size).sum())
-        contribution.bytes_down += int(self.transport.download_bytes(rows, width, n_dense, size).sum())
-        if self.term is not None:
+        if not isinstance(self.transport, ExchangeTransport):
+            contribution.weight += interactions if self.config.client_weighting == "interactions" else len(counts)
+            contribution.bytes_up += int(self.transport.upload_bytes(rows, width, n_dense, size).sum())
+            contribution.bytes_down += int(self.transport.download_bytes(rows, width, n_dense, size).sum())
+        if self.term is not None and not (exchange is not None and exchange.carries_term):
             up, down = term_bytes(self.term, server.term.layout.size, size)
             contribution.bytes_up += up * len(counts)
             contribution.bytes_down += down * len(counts)

@@ -35,7 +35,10 @@ class BlockUpdate:
     dense: Mapping[str, Tensor]
     """(C, ...) each, as `item_rows`."""
     weights: Tensor
-    """(C,), float."""
+    """(C,), float; whole numbers."""
+    term: Tensor | None = None
+    """int64 (C, n + G): update of a term's parameters and, for each of its groups, 1 where the client trained it; only
+    for an exchange that `carries_term`."""
 
     @property
     def owner(self) -> Tensor:
@@ -54,6 +57,9 @@ class BlockUpdate:
 
 class Exchange(Protocol):
     """The traffic of one round."""
+
+    carries_term: bool
+    """Whether a term's updates go with the clients' own; otherwise they are summed apart (`term_messages`)."""
 
     def fetch(self, local: LocalData) -> tuple[LocalData, Tensor]:
         """Give the clients of a block the item rows they train on.

@@ -71,6 +71,28 @@ class LocalData:
         """Negatives of each client, int64 (C,)."""
         return self.neg_ptr.diff()
 
+    def keep(self, positives: Tensor, negatives: Tensor) -> LocalData:
+        """The same clients with some of their entries.
+
+        Args:
+            positives: bool (P,), which to keep.
+            negatives: bool (N,).
+        """
+        pos_ptr, neg_ptr = _kept_pointers(self.pos_ptr, positives), _kept_pointers(self.neg_ptr, negatives)
+        pos_owner = self.pos_owner[positives]
+        places = torch.arange(len(pos_owner), device=pos_owner.device) - pos_ptr.index_select(0, pos_owner)
+        return LocalData(
+            self.users,
+            pos_ptr,
+            self.pos_items[positives],
+            pos_owner,
+            places,
+            None if self.ratings is None else self.ratings[positives],
+            neg_ptr,
+            self.neg_items[negatives],
+            self.neg_owner[negatives],
+        )
+
     def partners(self, repeat: int, epoch: int) -> Tensor | None:
         """Negative each positive is compared with: int64 (P,), or None where it is simply the one at its own place.
 
@@ -120,13 +142,15 @@ class ClientData:
         ratings = None if train.ratings is None else torch.from_numpy(train.ratings - rating_mean)
         self.ratings = None if ratings is None else ratings.to(device=device, dtype=dtype)
 
-    def local(self, users: Tensor, seed: int, round_number: int, num_negatives: int) -> LocalData:
+    def local(self, users: Tensor, seed: int, round_number: int, num_negatives: int, max_items: int = 0) -> LocalData:
         """What `users` train on in a round.
 
         Args:
             users: int64 (C,), each with at least one training item.
             seed, round_number: coordinates of the draws.
             num_negatives: negatives per positive; 0 draws none. A client with fewer unseen items takes all of them.
+            max_items: items per client, with its negatives (0: no limit). A client with more positives than that
+                allows trains on a uniform sample of them, without replacement and anew each round.
         """
         counts = self.counts.index_select(0, users)
         pos_ptr = _pointers(counts)
@@ -135,7 +159,8 @@ class ClientData:
         pos_items = self.items.index_select(0, positions)
         ratings = None if self.ratings is None else self.ratings.index_select(0, positions)
         unseen = self.unseen.index_select(0, users)
-        pools = torch.minimum(counts * num_negatives, unseen)
+        taken = counts.clamp(max=max_items // (1 + num_negatives)) if max_items else counts
+        pools = torch.minimum(taken * num_negatives, unseen)
         if torch.equal(pools, counts):
             neg_ptr, neg_owner, neg_places = pos_ptr, owners, places
         else:
@@ -148,7 +173,27 @@ class ClientData:
             keys = self.rank_keys.index_select(0, positions)
             positives, negatives = (pos_ptr, owners), (neg_ptr, neg_owner, neg_places)
             neg_items = _systematic(keys, *positives, *negatives, pools, unseen, starts, self.n_items)
-        return LocalData(users, pos_ptr, pos_items, owners, places, ratings, neg_ptr, neg_items, neg_owner)
+        whole = LocalData(users, pos_ptr, pos_items, owners, places, ratings, neg_ptr, neg_items, neg_owner)
+        if torch.equal(taken, counts):
+            return whole
+        words = hash_counters_torch(stream_key(seed, Purpose.SUBSET, round_number), positions)
+        by_word = torch.argsort(words)
+        order = by_word[torch.argsort(owners[by_word], stable=True)]  # each client's entries in a random order
+        chosen = torch.empty_like(owners, dtype=torch.bool)
+        chosen[order] = places < taken.index_select(0, owners)
+        return whole.keep(chosen, torch.ones_like(neg_items, dtype=torch.bool))
+
+    def most_touched(self, num_negatives: int) -> int:
+        """Item rows of the client that touches the most, at least 1; see `local`."""
+        everybody = torch.arange(self.n_users, device=self.device)
+        return max(1, int(self.touched(everybody, num_negatives).max())) if self.n_users else 1
+
+    def touched(self, users: Tensor, num_negatives: int, max_items: int = 0) -> Tensor:
+        """Item rows each of `users` touches in a round, positives and negatives, int64 (C,); see `local`."""
+        counts = self.counts.index_select(0, users)
+        if max_items:
+            counts = counts.clamp(max=max_items // (1 + num_negatives))
+        return counts + torch.minimum(counts * num_negatives, self.unseen.index_select(0, users))
 
 
 def _systematic(
@@ -202,6 +247,11 @@ def _systematic(
     # past the end of the circle: N less, and the client's seen items counted once too often
     past = torch.ceil((n - start) * inverse - 0.5 / n).long()
     return items.sub_((neg_places >= past.index_select(0, neg_owner)).long(), alpha=n_items)
+
+
+def _kept_pointers(ptr: Tensor, kept: Tensor) -> Tensor:
+    running = torch.cat([ptr.new_zeros(1), torch.cumsum(kept, 0)])
+    return running.index_select(0, ptr)
 
 
 def _pointers(counts: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedrec_unlearn.federation.contribution import Contribution, quantise
 from fedrec_unlearn.federation.engine import Workload, snap
+from fedrec_unlearn.federation.exchange import BlockUpdate, Exchange
 from fedrec_unlearn.federation.local_data import LocalData
 from fedrec_unlearn.federation.slopes import add_row_weight, slopes
 from fedrec_unlearn.federation.state import RunState
@@ -44,6 +45,12 @@ class PaddedBlock:
         items[pos_cells] = local.pos_items
         items[neg_cells] = local.neg_items
         return cls(items, length, pos_cells, neg_cells)
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """Rows of the entries, (P + N, width), positives before negatives, on the grid: (C, L, width)."""
+        flat = torch.zeros(len(self.items), rows.shape[1], dtype=rows.dtype, device=rows.device)
+        flat[torch.cat([self.pos_cells, self.neg_cells])] = rows
+        return flat.view(-1, self.length, rows.shape[1])
 
     def rows(self, table: Tensor) -> Tensor:
         """Rows of each cell's item: (C, L, width)."""
@@ -93,7 +100,13 @@ class BlockResult:
     """(C,): mean loss before training."""
 
 
-def train_copies(work: Workload, state: RunState, local: LocalData, term: TermCopies | None = None) -> BlockResult:
+def train_copies(
+    work: Workload,
+    state: RunState,
+    local: LocalData,
+    term: TermCopies | None = None,
+    fetched: Tensor | None = None,
+) -> BlockResult:
     """Local training of a block on client-specific copies; changes nothing.
 
     Args:
@@ -101,6 +114,7 @@ def train_copies(work: Workload, state: RunState, local: LocalData, term: TermCo
         state: where the clients start from.
         local: the block's items.
         term: the block's side of the workload's term, if it has one; its copies move.
+        fetched: item rows the clients start from, (P + N, width); None: the server's.
     """
     config, dtype = work.config, state.server.items.dtype
     block = PaddedBlock.of(local)
@@ -108,7 +122,8 @@ def train_copies(work: Workload, state: RunState, local: LocalData, term: TermCo
     layout = work.model.item_layout
     row = state.private.index_select(0, local.users)
     # columns apart, so that each gradient is its own tensor and need not be put together
-    items = {name: block.rows(part) for name, part in layout.parts(state.server.items).items()}
+    given = block.rows(state.server.items) if fetched is None else block.spread(fetched)
+    items = {name: part.contiguous().clone() for name, part in layout.parts(given).items()}
     dense = {name: value.expand(n_clients, *value.shape).clone() for name, value in state.server.dense.items()}
     features = None if work.features is None else block.rows(work.features)
     share = _decay_share(block, local, dtype).unsqueeze(-1) if config.l2 else None
@@ -141,17 +156,25 @@ def train_copies(work: Workload, state: RunState, local: LocalData, term: TermCo
                     value.sub_(gradient, alpha=config.client_learning_rate)
     assert first_loss is not None
     moved = {name: state.server.dense[name] - value for name, value in dense.items()}
-    for name, part in layout.parts(state.server.items).items():
-        torch.sub(block.rows(part), items[name], out=items[name])
+    for name, part in layout.parts(given).items():
+        torch.sub(part, items[name], out=items[name])
     delta = next(iter(items.values())) if len(items) == 1 else torch.cat(list(items.values()), dim=-1)
     return BlockResult(block, row, delta, moved, first_loss)
 
 
 def train_block(
-    work: Workload, state: RunState, local: LocalData, contribution: Contribution, term: TermCopies | None = None
+    work: Workload,
+    state: RunState,
+    local: LocalData,
+    contribution: Contribution,
+    term: TermCopies | None = None,
+    exchange: Exchange | None = None,
 ) -> None:
-    """Train a block on copies, add its sum to a contribution and keep the new private rows."""
-    result = train_copies(work, state, local, term)
+    """Train a block on copies, add its sum to a contribution or send it, and keep the new private rows."""
+    fetched = None
+    if exchange is not None:
+        local, fetched = exchange.fetch(local)
+    result = train_copies(work, state, local, term, fetched)
     counts = local.counts
     weights = work.weights(counts, state.server.items.dtype)
     bits = work.fraction_bits
@@ -161,13 +184,21 @@ def train_block(
         return product if bits is None else quantise(product, bits)
 
     item_rows = weighted(result.item_delta).view(len(result.block.items), -1)
-    contribution.items.index_add_(0, result.block.items, item_rows)
-    for name, delta in result.dense_delta.items():
-        contribution.dense[name] += weighted(delta).sum(0)
-    add_row_weight(contribution, local, weights)
+    dense = {name: weighted(delta) for name, delta in result.dense_delta.items()}
+    carried = exchange is not None and exchange.carries_term and term is not None
+    if exchange is None:
+        contribution.items.index_add_(0, result.block.items, item_rows)
+        for name, value in dense.items():
+            contribution.dense[name] += value.sum(0)
+        add_row_weight(contribution, local, weights)
+    else:
+        cells, _ = torch.cat([result.block.pos_cells, result.block.neg_cells]).sort()  # client by client
+        ptr = local.pos_ptr + local.neg_ptr
+        told = term.vectors() if carried and term is not None else None
+        exchange.send(BlockUpdate(local.users, ptr, result.block.items[cells], item_rows[cells], dense, weights, told))
     losses = result.loss * counts
     contribution.loss += float(losses.sum()) if bits is None else int(quantise(losses, bits).sum())
-    work.count(contribution, state.server, counts, counts + local.pools)
+    work.count(contribution, state.server, counts, counts + local.pools, exchange)
     if term is not None:
-        term.add_to(contribution)
+        term.add_to(contribution, metrics_only=carried)
     state.private.index_copy_(0, local.users, snap(result.private, bits))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedrec_unlearn.federation.contribution import ClientUpdate, Contribution, quantise
 from fedrec_unlearn.federation.engine import IntArray, Workload, snap
+from fedrec_unlearn.federation.exchange import BlockUpdate, Exchange, ExchangeTransport
 from fedrec_unlearn.federation.state import RunState
 from fedrec_unlearn.federation.term_copies import TermCopies
 from fedrec_unlearn.federation.term_messages import TERM_BITS, TermSumsOfRound
@@ -31,19 +32,33 @@ class ReferenceEngine:
     def train_clients(self, state: RunState, users: IntArray, round_number: int) -> Contribution:
         """See `Engine.train_clients`."""
         work = self.workload
+        state = work.received(state)
         contribution = work.empty(state.server)
-        sums = None if work.term is None else TermSumsOfRound(work.term, state.server, round_number)
+        exchange = work.open_exchange(state.server, round_number, len(users))
+        carried = exchange is not None and exchange.carries_term
+        sums = None
+        if work.term is not None and not carried:
+            sums = TermSumsOfRound(work.term, state.server, round_number)
         new_rows: dict[int, Tensor] = {}
         for user in users.tolist():
             term = self._term(state, user, round_number)
-            update, new_rows[user], loss, counts = self.train_one(state, user, round_number, term)
-            message = work.transport.encode(update, round_number)
-            received = work.transport.decode(message, round_number, contribution.items, contribution.dense)
-            contribution.add_update(received.to(state.private.device))
-            if term is not None and sums is not None:
+            update, new_rows[user], loss, counts = self.train_one(state, user, round_number, term, exchange)
+            if exchange is not None:
+                told = term.vectors() if term is not None and carried else None
+                exchange.send(_block_of_one(user, update, told))
+            elif not isinstance(work.transport, ExchangeTransport):
+                message = work.transport.encode(update, round_number)
+                received = work.transport.decode(message, round_number, contribution.items, contribution.dense)
+                contribution.add_update(received.to(state.private.device))
+            if term is not None and carried:
+                term.add_to(contribution, metrics_only=True)
+            elif term is not None and sums is not None:
                 sums.add(term, contribution)
-            work.count(contribution, state.server, counts, torch.tensor([len(update.item_ids)], device=counts.device))
+            rows = torch.tensor([len(update.item_ids)], device=counts.device)
+            work.count(contribution, state.server, counts, rows, exchange)
             contribution.loss += loss
+        if exchange is not None:
+            exchange.close(contribution)
         if sums is not None:
             sums.close(contribution)
         for user, row in new_rows.items():
@@ -51,7 +66,12 @@ class ReferenceEngine:
         return contribution
 
     def train_one(
-        self, state: RunState, user: int, round_number: int, term: TermCopies | None = None
+        self,
+        state: RunState,
+        user: int,
+        round_number: int,
+        term: TermCopies | None = None,
+        exchange: Exchange | None = None,
     ) -> tuple[ClientUpdate, Tensor, float | int, Tensor]:
         """Local training of one client.
 
@@ -61,13 +81,15 @@ class ReferenceEngine:
         """
         work, config = self.workload, self.workload.config
         chosen = torch.tensor([user], device=state.private.device)
-        local = work.clients.local(chosen, work.seed, round_number, work.num_negatives)
+        local, fetched = work.local(chosen, round_number), None
+        if exchange is not None:
+            local, fetched = exchange.fetch(local)
         n, k = len(local.pos_items), len(local.neg_items)
         item_ids = torch.cat([local.pos_items, local.neg_items])
         features = None if work.features is None else work.features[item_ids]
 
         row = state.private[user].clone()
-        items = state.server.items[item_ids]
+        given = items = state.server.items[item_ids] if fetched is None else fetched
         dense = {name: value.clone() for name, value in state.server.dense.items()}
         first_loss = 0.0
         for epoch in range(config.local_epochs):
@@ -100,7 +122,7 @@ class ReferenceEngine:
 
         update = ClientUpdate(
             item_ids,
-            message_form(state.server.items[item_ids] - items),
+            message_form(given - items),
             {name: message_form(state.server.dense[name] - value) for name, value in dense.items()},
             weight,
         )
@@ -123,3 +145,16 @@ class ReferenceEngine:
             return torch.zeros((0, n), dtype=torch.int64, device=device)
         place = torch.arange(self.workload.num_negatives * n, device=device)
         return ((place + epoch) % k).view(self.workload.num_negatives, n)
+
+
+def _block_of_one(user: int, update: ClientUpdate, term: Tensor | None) -> BlockUpdate:
+    device = update.item_ids.device
+    return BlockUpdate(
+        users=torch.tensor([user], device=device),
+        ptr=torch.tensor([0, len(update.item_ids)], device=device),
+        item_ids=update.item_ids,
+        item_rows=update.item_rows,
+        dense={name: value.unsqueeze(0) for name, value in update.dense.items()},
+        weights=torch.tensor([update.weight], dtype=torch.float64, device=device),
+        term=term,
+    )

@@ -64,10 +64,19 @@ class TermCopies:
         """Start − end of each client's copy, (C, n), where each has its own."""
         return self.start - self.copies.flat
 
-    def add_to(self, contribution: Contribution) -> None:
-        """Add the block's updates, weights and metrics to a contribution."""
+    def vectors(self) -> Tensor:
+        """What each client sends, int64 (C, n + G): its copy's update in fixed point, and which groups it trained."""
+        assert self.sent is not None
+        assert self.bits is not None
+        return torch.cat([quantise(self.delta().to(torch.float64), self.bits), self.sent.to(torch.int64)], 1)
+
+    def add_to(self, contribution: Contribution, metrics_only: bool = False) -> None:
+        """Add the block's updates, weights and metrics to a contribution, or only what does not travel."""
         assert self.first is not None
         assert self.sent is not None
+        if metrics_only:
+            add_term_metrics(contribution, self.term, self.first, torch.zeros_like(self.sent), self.bits)
+            return
         if self.gradient is not None:
             contribution.term.flat.add_(self.gradient, alpha=self.term.client_learning_rate)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrec_unlearn.federation.contribution import Contribution, quantise
+from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.secure_sum import SumServer, combine, share
 from fedrec_unlearn.federation.state import ServerState
 from fedrec_unlearn.federation.term import UserTerm
@@ -52,8 +52,7 @@ class TermSumsOfRound:
         assert copies.sent is not None
         assert copies.bits is not None
         self.bits = copies.bits
-        update = quantise(copies.delta()[0].to(torch.float64), copies.bits)
-        vector = torch.cat([update, copies.sent[0].to(torch.int64)]).cpu()
+        vector = copies.vectors()[0].cpu()
         if self.term.secure:
             for server, message in zip(self.servers, share(vector, self.round_number), strict=True):
                 server.receive(message)

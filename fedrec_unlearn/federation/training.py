@@ -102,6 +102,7 @@ def train_rounds(
                         "seconds": round(seconds, 6),
                         "bytes_up": contribution.bytes_up,
                         "bytes_down": contribution.bytes_down,
+                        **contribution.traffic,
                         **_term_fields(contribution),
                     }
                 )

@@ -39,9 +39,16 @@ class VectorisedEngine:
     def train_clients(self, state: RunState, users: IntArray, round_number: int) -> Contribution:
         """See `Engine.train_clients`."""
         work = self.workload
+        state = work.received(state)
         contribution = work.empty(state.server)
         entries = self._entries(users)
-        if work.model.bilinear is not None and not work.config.ring:
+        exchange = work.open_exchange(state.server, round_number, len(users))
+        if exchange is not None:
+            for local in self._padded_blocks(users, entries, round_number):
+                term = self._term(state, local, round_number)
+                padded.train_block(work, state, local, contribution, term, exchange)
+            exchange.close(contribution)
+        elif work.model.bilinear is not None and not work.config.ring:
             decay = torch.zeros(len(state.server.items), dtype=state.server.items.dtype, device=state.private.device)
             for local in self._ragged_blocks(users, entries, round_number):
                 bilinear.train_block(work, state, local, contribution, decay, self._term(state, local, round_number))
@@ -70,6 +77,7 @@ class VectorisedEngine:
         Yields:
             the block's items and its clients' updates. Clients come in order of size, not of `users`.
         """
+        state = self.workload.received(state)
         for local in self._padded_blocks(users, self._entries(users), round_number):
             term = self._term(state, local, round_number)
             yield local, padded.train_copies(self.workload, state, local, term)
@@ -85,16 +93,13 @@ class VectorisedEngine:
     def _entries(self, users: IntArray) -> IntArray:
         """Item rows each client touches."""
         chosen = torch.from_numpy(users).to(self.workload.clients.device)
-        counts = self.workload.clients.counts.index_select(0, chosen)
-        unseen = self.workload.clients.unseen.index_select(0, chosen)
-        pools = torch.minimum(counts * self.workload.num_negatives, unseen)
-        entries: IntArray = (counts + pools).cpu().numpy()
+        entries: IntArray = self.workload.touched(chosen).cpu().numpy()
         return entries
 
     def _local(self, users: IntArray, round_number: int) -> LocalData:
         work = self.workload
         chosen = torch.from_numpy(np.ascontiguousarray(users)).to(work.clients.device)
-        return work.clients.local(chosen, work.seed, round_number, work.num_negatives)
+        return work.local(chosen, round_number)
 
     def _ragged_blocks(self, users: IntArray, entries: IntArray, round_number: int) -> Iterator[LocalData]:
         """Blocks cut by the sum of their entries."""

@@ -24,9 +24,9 @@ from fedrec_unlearn.federation.evaluation import Evaluator
 from fedrec_unlearn.federation.local_data import ClientData
 from fedrec_unlearn.federation.run_folder import RunFolder, read_json
 from fedrec_unlearn.federation.state import RunState
-from fedrec_unlearn.federation.transport import make_transport
 from fedrec_unlearn.models import make_model, make_objective
 from fedrec_unlearn.pipeline.terms import check_not_a_feature, make_term
+from fedrec_unlearn.pipeline.transports import transport_of
 
 
 @contextmanager
@@ -72,13 +72,15 @@ class Assembly:
         evaluator = Evaluator(model, split, config, device, features)
         objective = make_objective(config.federation)
         mean = float(split.train.ratings.mean()) if objective.needs_ratings and split.train.ratings is not None else 0.0
+        clients = ClientData(split.train, device, dtype, mean)
+        negatives = config.federation.num_negatives if objective.needs_negatives else 0
         workload = Workload(
             model=model,
             objective=objective,
-            clients=ClientData(split.train, device, dtype, mean),
+            clients=clients,
             config=config.federation,
             seed=config.seed,
-            transport=make_transport(config.federation.transport, dataset.n_items),
+            transport=transport_of(config, clients, negatives),
             features=features,
             term=make_term(config, dataset, model, device),
         )
