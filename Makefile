@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; make PYTHON=... names one")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
-	$(PIP) -e '.[recbole,report,dev]'
+	$(PIP) -e '.[recbole,report,dp,serve,dev]'
 	touch $@
 
 demo: $(INSTALLED)

@@ -273,10 +273,13 @@ def ring_noise_multiplier(sigma: float, sensitivity: float) -> float:
 
 def _gaussian(ratio: float, rounds: int, delta: float) -> tuple[float, str]:
     dp = _dp_accounting()
+    return _distribution(dp, dp.GaussianDpEvent(ratio), rounds, delta, _concentrated(ratio, rounds, delta))
+
+
+def _concentrated(ratio: float, rounds: int, delta: float) -> float:
+    """ε of Gaussians that are ρ-zCDP together (Bun & Steinke 2016, proposition 1.3)."""
     rho = rounds / (2.0 * ratio * ratio)
-    # ρ-zCDP bounds ε (Bun & Steinke 2016, proposition 1.3)
-    bound = rho + 2.0 * math.sqrt(-rho * math.log(delta))
-    return _distribution(dp, dp.GaussianDpEvent(ratio), rounds, delta, bound)
+    return rho + 2.0 * math.sqrt(-rho * math.log(delta))
 
 
 def _poisson(ratio: float, rounds: int, rate: float, delta: float) -> tuple[float, str]:
@@ -284,7 +287,7 @@ def _poisson(ratio: float, rounds: int, rate: float, delta: float) -> tuple[floa
     event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(ratio))
     # of fractional orders dp-accounting leaves out those whose series do not converge, and logs each
     renyi = float(dp.rdp.RdpAccountant(_INTEGER_ORDERS).compose(event, rounds).get_epsilon(delta))
-    return _distribution(dp, event, rounds, delta, renyi)
+    return _distribution(dp, event, rounds, delta, min(renyi, _concentrated(ratio, rounds, delta)))
 
 
 def _distribution(dp: Any, event: Any, rounds: int, delta: float, bound: float) -> tuple[float, str]:

@@ -45,12 +45,16 @@ class Client:
         client_id: 16 bytes; one client has one in a round.
 
     Raises:
-        TransportError: not an identifier or not public keys.
+        TransportError: not an identifier, not public keys, or the same key twice.
     """
 
     def __init__(self, round_: Round, server_keys: tuple[bytes, bytes], client_id: bytes) -> None:
         if len(client_id) != ID_BYTES:
             raise TransportError(f"secemb: a client's identifier has {ID_BYTES} bytes, not {len(client_id)}")
+        if len(set(server_keys)) != 2 or len(server_keys) != 2:
+            raise TransportError(
+                "secemb: a client needs the public keys of two servers; whoever has both private ones sees its items"
+            )
         self.round, self.client_id = round_, client_id
         self.placed: IntArray = np.empty(0, dtype=np.int64)
         """int64: which of the requested items got a tree, as indices into them, ascending."""
@@ -58,7 +62,7 @@ class Client:
         """Numbers of the update that were beyond the limit."""
         self._nonce = secrets.token_bytes(ID_BYTES)
         self._channels = tuple(Channel.to_server(key) for key in server_keys)
-        self._hashes = Hashes(round_.digest, client_id, self._nonce)
+        self._hashes = Hashes(round_.digest, client_id, self._nonce, round_.parameters.passes)
         self._seeds = (secrets.token_bytes(SEED_BYTES), secrets.token_bytes(SEED_BYTES))
         self._leaves: tuple[Labels, Labels] | None = None
         self._trees: IntArray = self.placed
@@ -68,7 +72,7 @@ class Client:
         """Ask for rows.
 
         Args:
-            items: int64 (n,), distinct, n ≤ `max_items`. The first two are placed for certain.
+            items: int64 (n,), distinct, n ≤ `max_items`. The first two are placed for certain (with `hashes` ≥ 2).
 
         Returns:
             A message for server 0 and one for server 1.
@@ -110,7 +114,7 @@ class Client:
         Raises:
             TransportError: not the answers to this request.
         """
-        self._step("asked", "served")
+        self._need("asked")
         p = self.round.parameters
         shares = []
         for party, message in enumerate(responses):
@@ -124,6 +128,7 @@ class Client:
                 )
             content = self._channels[party].open(message)
             shares.append(np.frombuffer(content, dtype=p.word).reshape(p.trees, p.width)[self._trees])
+        self._state = "served"
         return _signed(np.where(self._negative[:, None], shares[1] - shares[0], shares[0] - shares[1]))
 
     def update(self, rows: IntArray, dense: IntArray) -> Messages:
@@ -180,12 +185,15 @@ class Client:
         return messages[0], messages[1]
 
     def _step(self, before: str, after: str) -> None:
+        self._need(before)
+        self._state = after
+
+    def _need(self, before: str) -> None:
         if self._state != before:
             raise TransportError(
                 f"secemb: this client's session is {self._state!r}, not {before!r}: it asks, is served and sends once; "
                 "make a new Client for another round"
             )
-        self._state = after
 
     def __repr__(self) -> str:
         return f"Client(round {self.round.number}, {self._state})"

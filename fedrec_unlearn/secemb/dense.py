@@ -26,7 +26,7 @@ def mask(digest: bytes, client: bytes, nonce: bytes, seed: bytes, n: int) -> NDA
         seed: server 0's secret of this client and round.
         n: numbers.
     """
-    key = derive("masks", digest, client, nonce, seed)
+    key = derive("masks", digest, client, nonce, secret=seed)
     stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(n * _WORD.itemsize))
     return np.frombuffer(stream, dtype=_WORD).astype(np.uint64)
 

@@ -16,11 +16,13 @@ library of distributed point functions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrec_unlearn.secemb.parameters import BLOCK_BYTES
 from fedrec_unlearn.secemb.prg import Blocks, Hash, Hashes, Plane
 
 _ONE = np.uint64(1)
@@ -56,6 +58,9 @@ class Labels(NamedTuple):
         bits: Plane = self.lo & _ONE
         return bits
 
+    def __repr__(self) -> str:
+        return f"Labels({self.lo.shape})"  # they are secret
+
 
 def make_trees(
     hashes: Hashes, roots: tuple[Labels, Labels], leaves: NDArray[np.int64], depth: int
@@ -79,7 +84,7 @@ def make_trees(
     for level in range(depth):
         bit = (leaves >> level).astype(np.uint64) & _ONE
         control = lo & _ONE
-        blocks.load(lo & _SEED, hi)
+        blocks.load(lo, hi)
         left = hashes.left(blocks, 2 * trees).copy().reshape(2, trees, 2)
         right = hashes.right(blocks, 2 * trees).reshape(2, trees, 2)
         goes_right = np.uint64(0) - bit  # all ones where the path goes right
@@ -98,79 +103,129 @@ def make_trees(
     return words, (Labels(lo[0], hi[0]), Labels(lo[1], hi[1]))
 
 
+class Workspace:
+    """Memory for expanding trees, used again and again; for one thread.
+
+    Args:
+        capacity: nodes of a level at most, over all trees expanded together.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.blocks = Blocks(capacity)
+        self._levels = np.empty((2, 2, capacity), dtype=np.uint64)
+        self._apply = np.empty(capacity, dtype=np.uint64)
+
+    def level(self, number: int, nodes: int, trees: int) -> Labels:
+        """Room for a level's labels; every second level shares it."""
+        lo, hi = self._levels[number % 2, :, : nodes * trees].reshape(2, nodes, trees)
+        return Labels(lo, hi)
+
+    def open(self, labels: Labels) -> Plane:
+        """Load labels into the blocks.
+
+        Returns:
+            the control bits as masks, all ones or zeros, in the labels' shape; overwritten by the next call.
+        """
+        shape, n = labels.lo.shape, labels.lo.size
+        apply: Plane = self._apply[:n].reshape(shape)
+        np.bitwise_and(labels.lo, _ONE, out=apply)
+        np.negative(apply, out=apply)
+        self.blocks.load(labels.lo, labels.hi)
+        return apply
+
+
 def expand(
-    hashes: Hashes, blocks: Blocks, labels: Labels, words: Corrections, start: int, stop: int, leaves: int
+    hashes: Hashes, space: Workspace, labels: Labels, words: Corrections, start: int, stop: int, leaves: int
 ) -> Labels:
     """Expand trees from level `start` to level `stop`.
 
     Args:
         hashes: the client's.
-        blocks: working memory for at least the nodes of level stop − 1.
+        space: working memory for at least the nodes of level `stop`.
         labels: of level `start`, planes (nodes, trees).
         words: correction words of these trees.
         start, stop: levels, 0 is the root.
         leaves: leaves that are needed at the last level of the whole tree.
 
     Returns:
-        labels of level `stop`, planes (min(2**stop, leaves), trees).
+        labels of level `stop`, planes (min(2**stop, leaves), trees); `labels` if there is nothing to expand, otherwise
+        a view of `space` that the next call overwrites.
     """
-    lo, hi = labels
     for level in range(start, stop):
-        nodes, trees = lo.shape
+        nodes, trees = labels.lo.shape
         right_nodes = min(nodes, leaves - nodes)
-        children = np.empty((2, nodes + right_nodes, trees), dtype=np.uint64)
-        apply = np.bitwise_and(lo, _ONE)
-        np.negative(apply, out=apply)
-        blocks.load(np.bitwise_and(lo, _SEED), hi)
-        _correct(hashes.left, blocks, apply, words.lo[level], words.hi[level], children[:, :nodes])
+        children = space.level(level, nodes + right_nodes, trees)
+        apply = space.open(labels)
+        left = Labels(*(plane[:nodes] for plane in children))
+        _correct(hashes.left, space.blocks, apply, words.lo[level], words.hi[level], left)
         if right_nodes:
-            _correct(
-                hashes.right,
-                blocks,
-                apply[:right_nodes],
-                words.lower_right(level),
-                words.hi[level],
-                children[:, nodes:],
-            )
-        lo, hi = children
-    return Labels(lo, hi)
+            right = Labels(*(plane[nodes:] for plane in children))
+            _correct(hashes.right, space.blocks, apply[:right_nodes], words.lower_right(level), words.hi[level], right)
+        labels = children
+    return labels
 
 
-def _correct(hash_of: Hash, blocks: Blocks, apply: Plane, lo: Plane, hi: Plane, children: NDArray[np.uint64]) -> None:
-    """Write hash ⊕ (apply & correction) of the loaded labels into `children`, (2, nodes, trees)."""
+def control_bits(
+    hashes: Hashes, space: Workspace, labels: Labels, words: Corrections, start: int, leaves: int
+) -> NDArray[np.uint8]:
+    """Control bits of the leaves; cheaper than `expand`, because of the last level nothing else is made.
+
+    Args:
+        hashes, space, labels, words, start, leaves: as for `expand`, to the end of the tree.
+
+    Returns:
+        uint8 (leaves, trees), 0 or 1.
+    """
+    depth = len(words.lo)
+    if start == depth:
+        return labels.control.astype(np.uint8)
+    labels = expand(hashes, space, labels, words, start, depth - 1, leaves)
+    nodes, trees = labels.lo.shape
+    bits = np.empty((leaves, trees), dtype=np.uint8)
+    apply = space.open(labels).astype(np.uint8)
+    last = depth - 1
+    for hash_of, count, word, part in (
+        (hashes.left, nodes, words.lo[last], bits[:nodes]),
+        (hashes.right, leaves - nodes, words.right[last], bits[nodes:]),
+    ):
+        hashed = hash_of(space.blocks, count * trees)
+        np.bitwise_and(apply[:count], word.astype(np.uint8), out=part)
+        np.bitwise_xor(part, hashed.view(np.uint8)[:, 0].reshape(count, trees), out=part)
+    return np.bitwise_and(bits, 1, out=bits)
+
+
+def _correct(hash_of: Hash, blocks: Blocks, apply: Plane, lo: Plane, hi: Plane, children: Labels) -> None:
+    """Write hash ⊕ (apply & correction) of the loaded labels into `children`, planes (nodes, trees)."""
     shape = apply.shape
     hashed = hash_of(blocks, apply.size)
-    for half, word in enumerate((lo, hi)):
-        child = children[half]
+    for half, (word, child) in enumerate(zip((lo, hi), children, strict=True)):
         np.bitwise_and(apply, word, out=child)
         np.bitwise_xor(child, hashed[:, half].reshape(shape), out=child)
 
 
 class Converter:
-    """Leaf seeds to ring elements: each 16-byte block of them is the hash of the seed with a counter.
+    """Leaf labels to ring elements: each 16-byte block of them is the label's hash under a key of its own.
 
     Args:
         payload: ring elements per leaf.
         word: their type, uint32 or uint64.
-        blocks: working memory; loaded by `load`.
+        blocks: working memory for as many leaves as are converted at a time.
     """
 
     def __init__(self, payload: int, word: np.dtype[np.unsignedinteger], blocks: Blocks) -> None:
         self.payload, self.word, self.blocks = payload, word, blocks
-        self.per_block = 16 // word.itemsize
+        self.per_block = BLOCK_BYTES // word.itemsize
         self.passes = -(-payload // self.per_block)
 
-    def add(self, convert: Hash, labels: Labels, total: NDArray[np.unsignedinteger]) -> None:
+    def add(self, convert: Sequence[Hash], labels: Labels, total: NDArray[np.unsignedinteger]) -> None:
         """Add every leaf's ring elements to `total`, (passes, leaves · per_block), leaves in the labels' order."""
         n = labels.lo.size
-        self.blocks.load(labels.lo & _SEED, labels.hi)
-        for counter in range(self.passes):
-            if counter:
-                self.blocks.count(n, counter ^ (counter - 1))
-            hashed = convert(self.blocks, n).reshape(-1).view(self.word)
-            np.add(total[counter], hashed, out=total[counter])
+        self.blocks.load(labels.lo, labels.hi)
+        for one_pass, hash_of in enumerate(convert):
+            hashed = hash_of(self.blocks, n).reshape(-1).view(self.word)
+            np.add(total[one_pass], hashed, out=total[one_pass])
 
-    def values(self, convert: Hash, labels: Labels) -> NDArray[np.unsignedinteger]:
+    def values(self, convert: Sequence[Hash], labels: Labels) -> NDArray[np.unsignedinteger]:
         """Ring elements of leaves given as planes (n,): (n, payload)."""
         n = labels.lo.size
         total = np.zeros((self.passes, n * self.per_block), dtype=self.word)

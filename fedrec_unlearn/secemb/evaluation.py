@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrec_unlearn.secemb.batch_code import Code
-from fedrec_unlearn.secemb.dpf import Converter, Corrections, Labels, expand
-from fedrec_unlearn.secemb.prg import Blocks, Hashes
+from fedrec_unlearn.secemb.dpf import Converter, Corrections, Labels, Workspace, control_bits, expand
+from fedrec_unlearn.secemb.prg import Hashes
 
 Words = NDArray[np.unsignedinteger]
 Doubles = NDArray[np.float64]
 
-_CHUNK_LEAVES = 1 << 14
+_CHUNK_LEAVES = 1 << 15
 """Leaves expanded at a time."""
 _SHALLOW_NODES = 1 << 16
 """Nodes at most up to which all trees of a client are expanded together."""
@@ -94,12 +94,10 @@ class Evaluator:
     def __init__(self, code: Code, party: int) -> None:
         self.code, self.party = code, party
         self.parameters = p = code.parameters
-        self.chunk = max(1, min(p.trees, _CHUNK_LEAVES // p.slots))
         self.shallow = 0
         while self.shallow < p.depth and min(2 << self.shallow, p.slots) * p.trees <= _SHALLOW_NODES:
             self.shallow += 1
-        nodes = max(self.chunk * p.slots, _SHALLOW_NODES, p.trees)
-        self.blocks = Blocks(nodes)
+        self._space = Workspace(max(_CHUNK_LEAVES, p.slots, _SHALLOW_NODES, p.trees))
 
     def retrieve(self, keys: Sequence[Key], table: Table) -> Words:
         """This party's shares of the rows at the keys' points.
@@ -117,7 +115,8 @@ class Evaluator:
         for chunk, items in self._chunks():
             bits = np.empty((chunk.stop - chunk.start, len(keys), p.slots))
             for place, key in enumerate(keys):
-                bits[:, place] = self._leaves(key, upper[place], chunk).control.T
+                part, words = self._part(key, upper[place], chunk)
+                bits[:, place] = control_bits(key.hashes, self._space, part, words, self.shallow, p.slots).T
             shares[:, chunk] = table.times(bits, None if self.code.paper else items).swapaxes(0, 1)
         return shares
 
@@ -130,14 +129,15 @@ class Evaluator:
             total: (n_items + 1, payload) ring words, changed in place; the last row belongs to no item.
         """
         p = self.parameters
-        converter = Converter(p.payload, p.word, self.blocks)
+        converter = Converter(p.payload, p.word, self._space.blocks)
         upper = [self._upper(key) for key in keys]
         for chunk, items in self._chunks():
             trees = chunk.stop - chunk.start
             converted = np.zeros((converter.passes, trees * p.slots * converter.per_block), dtype=p.word)
             bits = np.empty((trees, len(keys), p.slots))
             for place, key in enumerate(keys):
-                labels = self._leaves(key, upper[place], chunk)
+                part, words = self._part(key, upper[place], chunk)
+                labels = expand(key.hashes, self._space, part, words, self.shallow, p.depth, p.slots)
                 converter.add(key.hashes.convert, labels, converted)
                 bits[:, place] = labels.control.T
             rows = converter.rows(converted, (p.slots, trees)).swapaxes(0, 1)
@@ -152,20 +152,20 @@ class Evaluator:
     def _chunks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Slices of neighbouring trees in which no item comes twice, and their leaves' items."""
         p, group = self.parameters, self.code.group_size
+        trees = max(1, _CHUNK_LEAVES // p.slots)
         for first in range(0, p.trees, group):
             last = min(first + group, p.trees)
-            for start in range(first, last, self.chunk):
-                stop = min(start + self.chunk, last)
+            for start in range(first, last, trees):
+                stop = min(start + trees, last)
                 yield slice(start, stop), self.code.items(start, stop)
 
     def _upper(self, key: Key) -> Labels:
         """A client's nodes at the shallow level, planes (nodes, trees)."""
         roots = Labels(*(plane[None] for plane in key.roots))
-        return expand(key.hashes, self.blocks, roots, key.corrections, 0, self.shallow, self.parameters.slots)
+        nodes = expand(key.hashes, self._space, roots, key.corrections, 0, self.shallow, self.parameters.slots)
+        return Labels(*(plane.copy() for plane in nodes))
 
-    def _leaves(self, key: Key, upper: Labels, chunk: slice) -> Labels:
-        """A client's leaves of some trees, planes (slots, trees)."""
-        p = self.parameters
+    def _part(self, key: Key, upper: Labels, chunk: slice) -> tuple[Labels, Corrections]:
+        """A client's shallow nodes and correction words of some trees."""
         part = Labels(*(np.ascontiguousarray(plane[:, chunk]) for plane in upper))
-        words = Corrections(*(plane[:, chunk] for plane in key.corrections))
-        return expand(key.hashes, self.blocks, part, words, self.shallow, p.depth, p.slots)
+        return part, Corrections(*(plane[:, chunk] for plane in key.corrections))

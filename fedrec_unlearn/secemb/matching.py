@@ -14,7 +14,8 @@ def match(code: Code, items: NDArray[np.int64]) -> NDArray[np.int64]:
     """Give each item a tree of its own, as far as possible.
 
     Earlier items keep what they have: an item is left over only if no rearrangement of those before it makes room.
-    So the first two items always get a tree (where there are two), and the number placed is the largest possible.
+    So the first two items always get a tree (where an item has a choice of two), and the number placed is the
+    largest possible.
 
     Args:
         code: the batch code.
@@ -29,41 +30,37 @@ def match(code: Code, items: NDArray[np.int64]) -> NDArray[np.int64]:
     if code.paper:
         places = np.arange(n)
         return np.where(places < code.parameters.trees, places, -1)
-    choices = code.bin_of[:, items]
+    options: list[list[int]] = code.bin_of[:, items].T.tolist()
     holder = [-1] * code.parameters.trees
     tree_of = [-1] * n
-    left: list[int] = []
-    # those whose first free choice nobody took before them: no path needed
-    for item, options in enumerate(choices.T.tolist()):
-        for tree in options:
+    for item in range(n):
+        for tree in options[item]:
             if holder[tree] < 0:
                 holder[tree], tree_of[item] = item, tree
                 break
         else:
-            left.append(item)
-    if left:
-        _augment(choices.T.tolist(), holder, tree_of, left)
+            # at once: an item that comes later must not take the tree that a path would have led to
+            _augment(options, holder, tree_of, item)
     return np.array(tree_of, dtype=np.int64)
 
 
-def _augment(options: list[list[int]], holder: list[int], tree_of: list[int], left: list[int]) -> None:
-    """Find a path from each item that is left to a free tree and move the items along it; lists change in place."""
-    for item in left:
-        came_from: dict[int, int] = {}
-        queue = deque([item])
-        free = -1
-        while queue and free < 0:
-            current = queue.popleft()
-            for tree in options[current]:
-                if tree in came_from:
-                    continue
-                came_from[tree] = current
-                if holder[tree] < 0:
-                    free = tree
-                    break
-                queue.append(holder[tree])
-        while free >= 0:  # hand each tree on to the item that asked for it
-            mover = came_from[free]
-            given_up = tree_of[mover]
-            tree_of[mover], holder[free] = free, mover
-            free = given_up
+def _augment(options: list[list[int]], holder: list[int], tree_of: list[int], item: int) -> None:
+    """Find a path from an item without a tree to a free one and move the items along it; lists change in place."""
+    came_from: dict[int, int] = {}
+    queue = deque([item])
+    free = -1
+    while queue and free < 0:
+        current = queue.popleft()
+        for tree in options[current]:
+            if tree in came_from:
+                continue
+            came_from[tree] = current
+            if holder[tree] < 0:
+                free = tree
+                break
+            queue.append(holder[tree])
+    while free >= 0:  # hand each tree on to the item that asked for it
+        mover = came_from[free]
+        given_up = tree_of[mover]
+        tree_of[mover], holder[free] = free, mover
+        free = given_up

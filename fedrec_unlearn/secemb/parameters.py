@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrec_unlearn.errors import TransportError
+from fedrec_unlearn.secemb.noise import LARGEST_SIGMA, SMALLEST_SIGMA
 
 IntArray = NDArray[np.int64]
 Encoding = Literal["binned", "paper"]
@@ -91,7 +92,11 @@ class Parameters:
             _need(low <= getattr(self, name) <= high, f"{name} must lie in {low} .. {high}, not {getattr(self, name)}")
         _need(self.encoding in _ENCODINGS, f"encoding must be one of {', '.join(_ENCODINGS)}, not {self.encoding!r}")
         _need(self.ring_bits in (32, 64), f"ring_bits must be 32 or 64, not {self.ring_bits}")
-        _need(math.isfinite(self.noise) and self.noise >= 0, f"noise must be 0 or more, not {self.noise}")
+        _need(
+            SMALLEST_SIGMA <= self.noise <= LARGEST_SIGMA or struct.pack("<d", self.noise) == bytes(8),  # no -0.0
+            f"noise must be 0 or lie in {SMALLEST_SIGMA} .. 2**40, not {self.noise}; change the clip, the noise "
+            "multiplier or the fraction bits",
+        )
         spread = 16 * math.ceil(self.noise)  # both servers' noise together, but for one number in 10**28
         _need(
             self.max_clients * self.limit + spread < 1 << (self.ring_bits - 1),
@@ -139,6 +144,11 @@ class Parameters:
     def word(self) -> np.dtype[np.unsignedinteger]:
         """Type of a row's number on the wire and in accumulators."""
         return np.dtype(f"<u{self.ring_bits // 8}")
+
+    @property
+    def passes(self) -> int:
+        """Blocks of ring elements per leaf."""
+        return -(-self.payload * self.word.itemsize // BLOCK_BYTES)
 
     @property
     def correction_bytes(self) -> int:
@@ -193,6 +203,7 @@ class Parameters:
         version, encoding, ring_bits, whole, *sizes, limit, hashes, noise, code_seed = _FIXED.unpack(data)
         _need(version == VERSION, f"parameters are of version {version}; this is version {VERSION}")
         _need(encoding < len(_ENCODINGS) and whole < 2, "parameters name an encoding or key form that does not exist")
+        _need(sizes[-1] > 0, "parameters leave the number of bins open")  # choosing it takes long
         names = ("n_items", "width", "payload", "dense", "max_items", "max_clients", "min_clients", "bins")
         made = cls(
             **dict(zip(names, sizes, strict=True)),

@@ -27,16 +27,20 @@ _KEY_BYTES = 16
 _ONE = np.uint64(1)
 
 
-def derive(purpose: Purpose, digest: bytes, client: bytes, nonce: bytes, secret: bytes = b"") -> bytes:
+def derive(
+    purpose: Purpose, digest: bytes, client: bytes, nonce: bytes, *, number: int = 0, secret: bytes = b""
+) -> bytes:
     """32 bytes for one purpose of one client in one round.
 
     Args:
         purpose: what they are for.
+        number: which of several keys for that purpose, 0 .. 2^32 - 1.
         digest: of the round, 32 bytes.
         client, nonce: 16 bytes each.
         secret: mixed in where the result has to be secret; empty for the public keys of the hash.
     """
-    return hashlib.sha256(b"fedrec secemb " + purpose.encode() + b"\0" + digest + client + nonce + secret).digest()
+    bound = number.to_bytes(4, "little") + digest + client + nonce + secret
+    return hashlib.sha256(b"fedrec secemb " + purpose.encode() + b"\0" + bound).digest()
 
 
 class Blocks:
@@ -58,11 +62,6 @@ class Blocks:
         lower, upper = self.input[:n, 0].reshape(lo.shape), self.input[:n, 1].reshape(lo.shape)
         np.copyto(lower, hi)
         np.bitwise_xor(hi, lo, out=upper)
-
-    def count(self, n: int, step: int) -> None:
-        """Exclusive-or `step` into the lower half of the first n labels (σ moves it to the upper half)."""
-        half = self.input[:n, 1]
-        np.bitwise_xor(half, np.uint64(step), out=half)
 
 
 class Hash:
@@ -95,13 +94,14 @@ class Hashes:
     Args:
         digest: of the round.
         client, nonce: 16 bytes each.
+        passes: keys to convert a leaf with, one for each block of its ring elements.
     """
 
-    def __init__(self, digest: bytes, client: bytes, nonce: bytes) -> None:
+    def __init__(self, digest: bytes, client: bytes, nonce: bytes, passes: int) -> None:
         self.left = Hash(derive("left", digest, client, nonce))
         self.right = Hash(derive("right", digest, client, nonce))
-        self.convert = Hash(derive("convert", digest, client, nonce))
         self.roots = Hash(derive("roots", digest, client, nonce))
+        self.convert = [Hash(derive("convert", digest, client, nonce, number=number)) for number in range(passes)]
 
     def root_labels(self, seed: bytes, trees: int, party: int) -> tuple[Plane, Plane]:
         """Root labels of a party's trees from its one seed, uint64 (trees,) each; the control bit is the party.

@@ -61,7 +61,11 @@ class Partial:
         count = _COUNT.unpack_from(data, HEADER_BYTES)[0] if len(data) >= start else 0
         rows_bytes = p.n_items * p.payload * p.word.itemsize
         expected = start + count * ID_BYTES + rows_bytes + p.dense * _WORD64.itemsize
-        if not 0 < count <= p.max_clients or len(data) != expected:
+        if not p.min_clients <= count <= p.max_clients:
+            raise TransportError(
+                f"secemb: a sum is over {p.min_clients} .. {p.max_clients} clients, and this is a share over {count}"
+            )
+        if len(data) != expected:
             raise TransportError(f"secemb: a share of a sum over {count} clients has {expected} bytes, not {len(data)}")
         accepted = tuple(data[place : place + ID_BYTES] for place in range(start, start + count * ID_BYTES, ID_BYTES))
         if list(accepted) != sorted(set(accepted)):
@@ -126,7 +130,7 @@ class Server:
             raise TransportError(
                 "secemb: the table is not the one the round was opened with; both servers need the same"
             )
-        if p.ring_bits == 32 and table.size and int(np.abs(table).max()) >= 1 << 31:
+        if p.ring_bits == 32 and (int(table.min()) < -(1 << 31) or int(table.max()) >= 1 << 31):
             raise TransportError(
                 "secemb: the table has numbers beyond 32 bits; use fewer fraction bits or a ring of 64"
             )
@@ -143,7 +147,9 @@ class Server:
 
     @property
     def received(self) -> frozenset[bytes]:
-        """Clients whose update is complete; the servers compare them before `close`."""
+        """Clients whose update is complete, after `close` those in the sum; the servers compare them before it."""
+        if self._partial is not None:
+            return frozenset(self._partial.accepted)
         return self._inbox.complete(Kind.UPDATE)
 
     def receive(self, message: bytes) -> bytes | None:
@@ -230,7 +236,7 @@ class Server:
 
     def _key(self, client: bytes) -> Key:
         entry, p = self._inbox.entries[client], self.round.parameters
-        hashes = Hashes(self.round.digest, client, entry.nonce)
+        hashes = Hashes(self.round.digest, client, entry.nonce, p.passes)
         roots = Labels(*hashes.root_labels(entry.seed, p.trees, self.party))
         return Key(hashes, roots, unpack_corrections(entry.public[Kind.REQUEST], p))
 

@@ -118,6 +118,14 @@ def test_subsets_of_fixed_size_are_charged_the_doubled_sensitivity_of_replacemen
 
 
 @needs_accountant
+@pytest.mark.parametrize("noise_multiplier", [0.01, 0.05, 0.2])
+def test_poisson_with_little_noise_never_costs_more_than_every_round(noise_multiplier: float) -> None:
+    schedule = Schedule(100, 100, 99, Sampling.POISSON, Neighbours.ZERO_OUT)
+    everyone = replace(schedule, sampling=Sampling.EVERY_ROUND)
+    assert spent(noise_multiplier, schedule, 1e-5).epsilon <= spent(noise_multiplier, everyone, 1e-5).epsilon * 1.0001
+
+
+@needs_accountant
 def test_a_loose_bound_for_subsets_gives_way_to_the_one_without_sampling() -> None:
     schedule = Schedule(50, 10, 9, Sampling.WITHOUT_REPLACEMENT, Neighbours.REPLACE_ONE)
     everyone = replace(schedule, sampling=Sampling.EVERY_ROUND)
