@@ -37,6 +37,12 @@ class Cohorts:
         self._pass = -1
         self._order = eligible
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Clients of the smallest and of the largest round."""
+        rest = 0 if self.uniform else len(self.eligible) % self.size
+        return rest or self.size, self.size
+
     def of(self, round_number: int) -> IntArray:
         """Clients of a round (counted from 0), int64, distinct."""
         if self.uniform:

@@ -85,6 +85,17 @@ class ExchangeTransport(Protocol):
 
     name: str
 
+    def check(self, server: ServerState, empty: Contribution, n_clients: int) -> None:
+        """Refuse now what `open` would refuse of every round; sends nothing.
+
+        Args:
+            server: the state before the first round.
+            empty, n_clients: as for `open`.
+
+        Raises:
+            FedRecError: sizes or options that do not go together.
+        """
+
     def open(self, server: ServerState, round_number: int, empty: Contribution, n_clients: int) -> Exchange:
         """Begin a round.
 

@@ -110,8 +110,8 @@ class SecAgg:
     seed_compressed: bool = False
     name: str = "secagg"
 
-    def open(self, server: ServerState, round_number: int, empty: Contribution, n_clients: int) -> Exchange:
-        """See `ExchangeTransport.open`.
+    def check(self, server: ServerState, empty: Contribution, n_clients: int) -> None:
+        """See `ExchangeTransport.check`.
 
         Raises:
             TransportError: float mode, or more clients than a sum has room for.
@@ -125,6 +125,10 @@ class SecAgg:
                 f"transport secagg: a sum over {n_clients} clients could leave int64; at most {_MAX_CLIENTS} a round, "
                 "lower federation.clients_per_round"
             )
+
+    def open(self, server: ServerState, round_number: int, empty: Contribution, n_clients: int) -> Exchange:
+        """See `ExchangeTransport.open`; raises as `check` does."""
+        self.check(server, empty, n_clients)
         return _SecAggRound(self, server, round_number, empty)
 
 
@@ -224,12 +228,16 @@ class Lossy:
     rank: int
     seed: int
 
-    def open(self, server: ServerState, round_number: int, empty: Contribution, n_clients: int) -> Exchange:
-        """See `ExchangeTransport.open`.
+    def check(self, server: ServerState, empty: Contribution, n_clients: int) -> None:
+        """See `ExchangeTransport.check`.
 
         Raises:
             ConfigError: a rank that rows of this width do not have.
         """
+        method_of(self.name, server.items.shape[1], self.rank, self.seed, 0)
+
+    def open(self, server: ServerState, round_number: int, empty: Contribution, n_clients: int) -> Exchange:
+        """See `ExchangeTransport.open`; raises as `check` does."""
         width = server.items.shape[1]
         method = method_of(self.name, width, self.rank, self.seed, round_number)
         return _LossyRound(method, self.name, server, round_number, empty)

@@ -21,7 +21,7 @@ from fedrec_unlearn.attacks import (
     update_support,
     update_values,
 )
-from fedrec_unlearn.config import AttackConfig
+from fedrec_unlearn.config import RING_TRANSPORTS, AttackConfig
 from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.data import Attribute, load_dataset
 from fedrec_unlearn.errors import AttackError, DataError
@@ -69,6 +69,7 @@ def attack(
         if not names:
             raise AttackError(f"{run_config.data.name!r} has no user attributes, so there is nothing to infer")
         attributes = [known[name] for name in names]
+        _need_clear(options.surfaces, run_config.federation.transport)
         state, _ = trained_state(folder, assembly)
         results = _attack_state(options, attributes, state, assembly, folder, progress, "")
         results_before = None
@@ -151,7 +152,7 @@ def _surfaces(
     if "user_embedding" in names:
         rows = model.user_representation(state.private).cpu().to(torch.float64).numpy()
         yield "user_embedding", rows[trained], trained
-    if not {"update_support", "update_values", "decoded_support"} & set(names):
+    if not set(UPLOAD_SURFACES) & set(names):
         return
     users, indptr, items, values = observe_round(state, assembly, with_values="update_values" in names)
     if "update_support" in names:
@@ -160,6 +161,24 @@ def _surfaces(
         yield "decoded_support", decoded_support(indptr, items, model.n_items, assembly.workload.num_negatives), users
     if values is not None:
         yield "update_values", update_values(indptr, items, values), users
+
+
+def _need_clear(surfaces: tuple[str, ...], transport: str) -> None:
+    """See that somebody sees what is to be attacked.
+
+    Raises:
+        AttackError: single uploads are to be read where servers add up shares.
+    """
+    hidden = [surface for surface in surfaces if surface in UPLOAD_SURFACES]
+    if hidden and transport in RING_TRANSPORTS:
+        raise AttackError(
+            f"attack.surfaces: under the {transport} transport no server sees {', '.join(hidden)}, only sums over "
+            "clients; leave them out, or train with federation.transport sparse to see what it protects"
+        )
+
+
+UPLOAD_SURFACES = ("update_support", "decoded_support", "update_values")
+"""What a server reads from one user's upload."""
 
 
 def _without_courses(surfaces: tuple[str, ...]) -> tuple[str, ...]:

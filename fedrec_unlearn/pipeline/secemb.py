@@ -92,18 +92,31 @@ class SecEmbTransport:
             noise=noise,
         )
 
+    def check(self, server: ServerState, empty: Contribution, n_clients: int) -> None:
+        """See `ExchangeTransport.check`.
+
+        Raises:
+            ConfigError: fewer clients in a round than secemb.min_clients, or noise where nothing draws it.
+            TransportError: sums of so many clients could leave the ring.
+        """
+        options = self.config.secemb
+        if n_clients < options.min_clients:
+            raise ConfigError(
+                f"secemb.min_clients is {options.min_clients}, and a round has {n_clients} clients; "
+                "raise federation.clients_per_round, or lower it if a sum over so few may be seen"
+            )
+        if options.noise_multiplier and options.execution == "counted":
+            raise ConfigError("secemb.execution: counted adds no noise; set it to protocol, or noise_multiplier to 0")
+        self.parameters(server, empty, n_clients)
+
     def open(self, server: ServerState, round_number: int, empty: Contribution, n_clients: int) -> Exchange:
         """See `ExchangeTransport.open`.
 
         Raises:
-            ConfigError: fewer clients in the round than secemb.min_clients.
-            TransportError: the table or the sums do not fit the ring, or a server cannot be reached.
+            ConfigError: as `check`.
+            TransportError: as `check`; or the table does not fit the ring, or a server cannot be reached.
         """
-        if n_clients < self.config.secemb.min_clients:
-            raise ConfigError(
-                f"secemb.min_clients is {self.config.secemb.min_clients}, and round {round_number} has {n_clients} "
-                "clients; raise federation.clients_per_round, or lower it if a sum over so few may be seen"
-            )
+        self.check(server, empty, n_clients)
         parameters = self.parameters(server, empty, n_clients)
         if self.config.secemb.execution == "counted":
             return CountedRound(self.config, server, parameters, self.run, round_number)

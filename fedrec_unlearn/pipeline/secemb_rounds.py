@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedrec_unlearn.config import Config
-from fedrec_unlearn.errors import ConfigError
 from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.exchange import BlockUpdate
 from fedrec_unlearn.federation.local_data import LocalData
@@ -167,16 +166,11 @@ class ProtocolRound(_Round):
 class CountedRound(_Round):
     """A round whose sums are added directly: the same bits, without making shares that cancel.
 
-    Matching, saturation and the number of bytes are those of the protocol.
-
-    Raises:
-        ConfigError: with noise, which the servers draw and nobody may leave out.
+    Matching, saturation and the number of bytes are those of the protocol. There is no noise, which the servers draw.
     """
 
     def __init__(self, config: Config, server: ServerState, parameters: Parameters, run: bytes, number: int) -> None:
         super().__init__(config, server, parameters, run, number)
-        if parameters.noise:
-            raise ConfigError("secemb.execution: counted adds no noise; set it to protocol, or noise_multiplier to 0")
         self._rows = np.zeros((parameters.n_items, parameters.payload), dtype=np.int64)
         self._dense = np.zeros(parameters.dense, dtype=np.int64)
 
@@ -189,12 +183,13 @@ class CountedRound(_Round):
 
     def send(self, update: BlockUpdate) -> None:
         """Add the block's updates; see `Exchange.send`."""
-        limit = self.parameters.limit
+        limit, dense_limit = self.parameters.limit, self.parameters.dense_limit
         for ids, rows, dense in self._vectors(update):
             clipped = np.clip(rows, -limit, limit)
-            self.saturated += int((clipped != rows).sum())
+            bounded = np.clip(dense, -dense_limit, dense_limit)
+            self.saturated += int((clipped != rows).sum() + (bounded != dense).sum())
             self._rows[ids] += clipped
-            self._dense += dense
+            self._dense += bounded
             self.clients += 1
 
     def close(self, contribution: Contribution) -> None:

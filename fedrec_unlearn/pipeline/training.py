@@ -18,12 +18,15 @@ from fedrec_unlearn.config_file import dump_config, load_config
 from fedrec_unlearn.errors import FedRecError, RunError
 from fedrec_unlearn.federation.checkpoint import Standing, save_state
 from fedrec_unlearn.federation.cohort import Cohorts
+from fedrec_unlearn.federation.exchange import ExchangeTransport
 from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_atomic, write_json
 from fedrec_unlearn.federation.state import RunState, initial_state
 from fedrec_unlearn.federation.training import train_rounds
 from fedrec_unlearn.pipeline.afterwards import apply_afterwards, without_term
 from fedrec_unlearn.pipeline.assembly import Assembly, reopen, torch_threads, trained_state
+from fedrec_unlearn.pipeline.secemb import privacy_spent
 from fedrec_unlearn.pipeline.terms import attributes_to_unlearn
+from fedrec_unlearn.privacy.accounting import PrivacySpent
 from fedrec_unlearn.progress import Interrupted, Progress, SilentProgress
 
 
@@ -54,21 +57,29 @@ def train(config: Config, *, progress: Progress | None = None) -> Path:
         work = assembly.workload
         if config.unlearn.attributes and not config.unlearn.adversarial:
             attributes_to_unlearn(config, assembly.dataset)  # what cannot be unlearned is told before training
-        Cohorts(work.eligible(), config.federation, config.seed)
+        cohorts = Cohorts(work.eligible(), config.federation, config.seed)
         assembly.evaluator.prepare()
         state = initial_state(work.model, config, assembly.device, assembly.rating_mean)
         if work.term is not None:
             state.server.add_term(work.term.initial(config.seed), config.federation)
+        privacy = None
+        if isinstance(work.transport, ExchangeTransport):
+            for size in cohorts.sizes:
+                work.transport.check(state.server, work.empty(state.server), size)
+            privacy = privacy_spent(config, len(cohorts.eligible))
         stem = f"{config.data.name}-{config.model.name}"
         folder = RunFolder.create(Path(config.output)) if config.output else RunFolder.next_in(Path("runs"), stem)
         write_atomic(folder.config, dump_config(config).encode())
         standing = Standing()
         save_state(folder.latest, state, standing)
         described = describe(folder, assembly)
+        described["privacy"] = _describe_privacy(privacy)
         if chosen:
             described["unlearn"]["chosen"] = True
         write_json(folder.run, described)  # last: from here on the run can be resumed
         progress.message(opening(assembly))
+        if privacy is not None:
+            progress.message(privacy.statement())
         if not assembly.evaluator.holds("valid"):
             progress.message(
                 "no validation items: training does not stop early, and the last round is kept as the best one"
@@ -218,6 +229,21 @@ def describe(folder: RunFolder, assembly: Assembly) -> dict[str, Any]:
         "data": assembly.describe_data(),
         "model": assembly.describe_model(),
         "unlearn": _describe_unlearning(assembly),
+        "privacy": None,
+    }
+
+
+def _describe_privacy(found: PrivacySpent | None) -> dict[str, Any] | None:
+    """What the noise of all rounds promises, or None without noise; fewer rounds spend less."""
+    if found is None:
+        return None
+    return {
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "noise_multiplier": found.noise_multiplier,
+        "rounds": found.schedule.rounds,
+        "accountant": found.accountant,
+        "assumes": list(found.assumes),
     }
 
 

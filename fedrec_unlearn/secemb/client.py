@@ -35,7 +35,9 @@ class Client:
     | fewer items than `max_items`, or none | dummy trees; the same bytes |
     | more items | `request` refuses: choose which ones before |
     | an item without a bin (about never) | left out of `placed`, silently; the same bytes |
-    | a number beyond `limit` | saturated, counted in `saturated` |
+    | a number beyond `limit`, a dense one beyond `dense_limit` | saturated, counted in `saturated` |
+    | two sessions under one identifier | the second is refused; with `whole_keys` they may spoil the sum |
+    | parameters that promise less than the client wants | its own to check before it takes part: `round_` is public |
     | a second update from the same trees | refused: it would show the difference of the two |
     | an item that nobody else holds | the opened sum shows its row: noise is another step |
 
@@ -157,7 +159,8 @@ class Client:
         self._step("served", "sent")
         assert self._leaves is not None
         saturated = np.clip(rows, -p.limit, p.limit)
-        self.saturated = int((saturated != rows).sum())
+        bounded = np.clip(dense, -p.dense_limit, p.dense_limit)
+        self.saturated = int((saturated != rows).sum() + (bounded != dense).sum())
         finals = np.zeros((p.trees, p.payload), dtype=p.word)
         finals[self._trees] = saturated.astype(p.word)
         converter = Converter(p.payload, p.word, Blocks(p.trees))
@@ -167,7 +170,7 @@ class Client:
         packed = np.where(negative, np.negative(finals), finals).astype(p.word, copy=False).tobytes()
         masked = mask(self.round.digest, self.client_id, self._nonce, self._seeds[0], p.dense)
         for_one = packed if p.whole_keys else hashlib.sha256(packed).digest()
-        share = rest(np.ascontiguousarray(dense), masked).astype("<u8", copy=False).tobytes()
+        share = rest(np.ascontiguousarray(bounded), masked).astype("<u8", copy=False).tobytes()
         return self._seal(Kind.UPDATE, packed, for_one + share)
 
     @property

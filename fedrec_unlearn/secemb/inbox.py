@@ -104,7 +104,8 @@ class Inbox:
             self._accept_public(entry, header.kind, public)
         else:
             if header.kind in entry.public and hashlib.sha256(entry.public[header.kind]).digest() != public:
-                raise TransportError("secemb: the correction words server 0 forwarded are not those of the client")
+                # what the client authenticated stands; the right words can still come
+                del entry.public[header.kind], entry.seen[_FORWARDS[header.kind]]
             entry.expected[header.kind] = public
         if header.kind is Kind.REQUEST:
             entry.channel, entry.seed = channel, secret
@@ -146,8 +147,12 @@ class Inbox:
     def _entry(self, header: Header) -> Entry:
         """What is there of the client, or an empty entry that is kept only if the message is accepted."""
         entry = self.entries.get(header.client)
+        if entry is not None and entry.channel is None and header.kind is Kind.REQUEST and entry.nonce != header.nonce:
+            return Entry(header.nonce)  # words of another session were forwarded; the client's own message stands
         if entry is None:
-            if len(self.entries) >= self.round.parameters.max_clients:
+            # those server 0 took and those that came to server 1 first need not be the same
+            room = self.round.parameters.max_clients * (2 if self.party else 1)
+            if len(self.entries) >= room:
                 raise TransportError(
                     f"secemb: round {self.round.number} has its {self.round.parameters.max_clients} clients; "
                     "take part in the next one"

@@ -146,6 +146,11 @@ class Parameters:
         return np.dtype(f"<u{self.ring_bits // 8}")
 
     @property
+    def dense_limit(self) -> int:
+        """Largest absolute value of a dense number that is sent; with `max_clients` it rules an overflow out."""
+        return ((1 << (DENSE_BITS - 1)) - 1 - 16 * math.ceil(self.noise)) // self.max_clients
+
+    @property
     def passes(self) -> int:
         """Blocks of ring elements per leaf."""
         return -(-self.payload * self.word.itemsize // BLOCK_BYTES)

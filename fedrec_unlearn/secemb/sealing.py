@@ -8,6 +8,8 @@ server, kind, version).
 Guarantee: only the holder of a server's private key reads what is sealed to it, and only in the round, from the client
 and as the kind of message it was sealed as. Who the client is must be told by the channel around it (TLS): sealing
 is to a server, not from a person.
+Servers' keys are long-lived, so there is no forward secrecy: who records messages and later steals *both* private keys
+reads them. New keys for each run keep that short.
 
 Source: RFC 7748 (X25519), RFC 5869 (HKDF), RFC 8439 (ChaCha20-Poly1305); the pattern is that of RFC 9180.
 """

@@ -110,7 +110,8 @@ class Server:
     | the correction words forwarded by server 0 are altered | refused by their hash |
     | `close` again with the same clients | the same share |
     | `close` with other clients | refused: the difference of two sums would show who differs |
-    | a restart | the same messages fed again give the same state |
+    | a restart before `close` | the same messages fed again give the same state |
+    | a restart after it | the caller keeps the share and never opens the round again: it could be closed twice |
 
     Args:
         party: 0 or 1.
@@ -206,6 +207,10 @@ class Server:
             raise TransportError(
                 f"secemb: a sum takes at least {p.min_clients} distinct clients, not {len(set(clients))}; "
                 "wait for more, or repeat the round"
+            )
+        if len(clients) > p.max_clients:
+            raise TransportError(
+                f"secemb: a sum over {len(clients)} clients could leave the ring; the round has at most {p.max_clients}"
             )
         self._need(clients, self.received, "update")
         rows = np.zeros((p.n_items + 1, p.payload), dtype=p.word)
