@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parents[2] / "examples"
 
 
@@ -59,3 +61,11 @@ def test_04_engines_are_equal_in_ring_mode_and_writes_nothing_here(tmp_path: Pat
     assert "largest difference" in floats
     assert ring.count("equal to the last bit") == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_06_trains_through_two_processes_and_survives_a_restart(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+    output = run("06_two_servers.py", tmp_path, "--rounds", "4")
+    assert "killed and started again" in output
+    assert "equal to the last bit" in output
+    assert not list(tmp_path.iterdir())
