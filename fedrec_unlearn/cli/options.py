@@ -41,6 +41,7 @@ TITLES = {
     "split": "split: train, validation and test",
     "model": "model: the recommender",
     "federation": "federation: rounds, clients and server",
+    "secemb": "secemb: item rows through two servers",
     "evaluation": "evaluation: how recommendations are judged",
     "unlearn": "unlearn: which attributes to remove, and how",
     "attack": "attack: attribute inference",

@@ -35,7 +35,7 @@ UPLOADS = ("update_support", "update_values", "decoded_support")
 COURSES = ("trajectory", "directions")
 """Surfaces that need snapshots of training."""
 
-CLEAR_TRANSPORTS = ("plain", "sparse")
+CLEAR_TRANSPORTS = ("plain", "sparse", "int8", "ternary", "svd", "colr")
 """Transports that show the server what each user uploads."""
 
 ATTACKERS = {

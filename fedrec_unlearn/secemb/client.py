@@ -1,4 +1,22 @@
-"""The client's side of a round: ask for rows, get them, send an update."""
+"""The client's side of a round: ask for rows, get them, send an update.
+
+**Guarantee.** What a server receives is, whatever items the client holds and however many, as many bytes; a root seed
+and correction words that are indistinguishable from random; and of the update, final correction words and a
+share of the dense vector that are too. It holds against either server alone if it follows the protocol (a server
+that answers from an altered table can recognise the client's update of a row), and not if the two put their views
+together.
+
+| case | what happens |
+|---|---|
+| fewer items than `max_items`, or none | dummy trees; the same bytes |
+| more items | `request` refuses: choose which ones before |
+| an item without a bin (about never) | left out of `placed`, silently; the same bytes |
+| a number beyond `limit`, a dense one beyond `dense_limit` | saturated, counted in `saturated` |
+| two sessions under one identifier | the second is refused; with `whole_keys` they may spoil the sum |
+| parameters that promise less than the client wants | its own to check before it takes part: `round_` is public |
+| a second update from the same trees | refused: it would show the difference of the two |
+| an item that nobody else holds | the opened sum shows its row: noise is another step |
+"""
 
 from __future__ import annotations
 
@@ -24,22 +42,7 @@ Messages = tuple[bytes, bytes]
 class Client:
     """One client in one round: `request`, `rows`, `update`, once each and in this order.
 
-    Guarantee: what a server receives is, whatever items the client holds and however many, as many bytes; a root seed
-    and correction words that are indistinguishable from random; and of the update, final correction words and a
-    share of the dense vector that are too. It holds against either server alone if it follows the protocol (a server
-    that answers from an altered table can recognise the client's update of a row), and not if the two put their views
-    together.
-
-    | case | what happens |
-    |---|---|
-    | fewer items than `max_items`, or none | dummy trees; the same bytes |
-    | more items | `request` refuses: choose which ones before |
-    | an item without a bin (about never) | left out of `placed`, silently; the same bytes |
-    | a number beyond `limit`, a dense one beyond `dense_limit` | saturated, counted in `saturated` |
-    | two sessions under one identifier | the second is refused; with `whole_keys` they may spoil the sum |
-    | parameters that promise less than the client wants | its own to check before it takes part: `round_` is public |
-    | a second update from the same trees | refused: it would show the difference of the two |
-    | an item that nobody else holds | the opened sum shows its row: noise is another step |
+    The module tells what is guaranteed.
 
     Args:
         round_: what the client takes part in.

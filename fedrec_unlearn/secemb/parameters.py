@@ -31,7 +31,7 @@ BLOCK_BYTES = 16
 _FIXED = struct.Struct("<BBBBIIIIIIIIqqdQ")
 _ENCODINGS: tuple[Encoding, ...] = ("binned", "paper")
 _SLACK = 1.1
-"""Bins per item held at least; 4 choices fill up to 0.977 of the bins (Walzer 2021, table 1) when there are many."""
+"""Bins per item held at least; 4 choices fill up to 0.977 of many bins (Dietzfelbinger and others 2010)."""
 _SPARE = 12
 """Bins beyond that, for a client with few items."""
 

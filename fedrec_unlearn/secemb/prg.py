@@ -2,7 +2,7 @@
 
 H_k(x) = AES_k(σ(x)) ⊕ σ(x) with σ(hi, lo) = (hi ⊕ lo, hi), hi the upper half: circular correlation robust in the
 ideal-cipher model. Source: Guo, Katz, Wang, Yu 2020 ("Efficient and secure multiparty computation from fixed-key
-block ciphers", section 6). Labels are 128-bit blocks, held as two uint64 planes (lo, hi); the least significant
+block ciphers"). Labels are 128-bit blocks, held as two uint64 planes (lo, hi); the least significant
 bit of `lo` is the control bit.
 
 Keys come from SHA-256 over the round's digest (protocol version, parameters, run, round, table), the client, its

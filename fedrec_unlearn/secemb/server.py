@@ -1,4 +1,22 @@
-"""One of the two servers in one round: takes messages, answers requests, closes with its share of one sum."""
+"""One of the two servers in one round: takes messages, answers requests, closes with its share of one sum.
+
+**Guarantee.** Of a client it has a random seed, correction words and shares that tell nothing about the client's
+items and values (`client.Client`); what it computes has the same form and takes the same operations for every
+client. It gives out one share of one sum: over a set of clients that is fixed before anything is added, of at
+least `min_clients`.
+
+| case | what happens |
+|---|---|
+| a message of another round, server, run, table or parameters | refused by its header, nothing changes |
+| the same message again | `Replayed`, nothing changes |
+| a client's second, different message | refused, the first one counts |
+| a client that sends to one server only, or stops half-way | is in no sum |
+| the correction words forwarded by server 0 are altered | refused by their hash |
+| `close` again with the same clients | the same share |
+| `close` with other clients | refused: the difference of two sums would show who differs |
+| a restart before `close` | the same messages fed again give the same state |
+| a restart after it | the caller keeps the share and never opens the round again: it could be closed twice |
+"""
 
 from __future__ import annotations
 
@@ -96,22 +114,7 @@ class Total:
 class Server:
     """A server during one round, without input or output; calls must not overlap.
 
-    Guarantee: of a client it has a random seed, correction words and shares that tell nothing about the client's
-    items and values (`client.Client`); what it computes has the same form and takes the same operations for every
-    client. It gives out one share of one sum: over a set of clients that is fixed before anything is added, of at
-    least `min_clients`.
-
-    | case | what happens |
-    |---|---|
-    | a message of another round, server, run, table or parameters | refused by its header, nothing changes |
-    | the same message again | `Replayed`, nothing changes |
-    | a client's second, different message | refused, the first one counts |
-    | a client that sends to one server only, or stops half-way | is in no sum |
-    | the correction words forwarded by server 0 are altered | refused by their hash |
-    | `close` again with the same clients | the same share |
-    | `close` with other clients | refused: the difference of two sums would show who differs |
-    | a restart before `close` | the same messages fed again give the same state |
-    | a restart after it | the caller keeps the share and never opens the round again: it could be closed twice |
+    The module tells what is guaranteed.
 
     Args:
         party: 0 or 1.

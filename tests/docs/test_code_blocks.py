@@ -142,7 +142,7 @@ def test_commands_parse(page: str, command: str, capsys: pytest.CaptureFixture[s
 def test_options_and_files_named_in_the_text_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for code in re.findall(r"`([^`\n]+)`", text):
-        option = re.match(r"(?:data|split|model|federation|evaluation|attack)\.[a-z_0-9]+(?![\w./])", code)
+        option = re.match(r"(?:data|split|model|federation|secemb|evaluation|unlearn|attack)\.[a-z_0-9]+(?![\w./])", code)
         if option and not code.endswith(".json"):
             assert option.group() in options_by_name(), f"{page}: no option {option.group()}"
         if re.fullmatch(r"(?:examples|tests|fedrec_unlearn|datasets|configs)/[\w/.-]+\.\w+", code):
