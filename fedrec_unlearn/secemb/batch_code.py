@@ -73,8 +73,8 @@ class Code:
 
     @property
     def group_size(self) -> int:
-        """Trees after which an item may come again: within as many neighbouring trees every item is there once."""
-        return 1 if self.paper else self.parameters.bins // self.parameters.hashes
+        """Trees of a group. `binned`: within a group every item is there once; `paper`: there is one group."""
+        return self.parameters.bins if self.paper else self.parameters.bins // self.parameters.hashes
 
 
 @lru_cache(maxsize=4)

@@ -143,14 +143,16 @@ class Evaluator:
             rows = converter.rows(converted, (p.slots, trees)).swapaxes(0, 1)
             corrections = [bits.swapaxes(1, 2) @ half for half in _halves(finals[:, chunk].swapaxes(0, 1))]
             rows = rows + _join(corrections, p.word)
-            # within a chunk an item is there once, but for the row of leaves that stand for none
+            if self.code.paper:  # all trees of a chunk have the same items
+                items, rows = items[0], rows.sum(0, dtype=p.word)
+            # otherwise an item is there once within a chunk, but for the row of leaves that stand for none
             if self.party:
                 total[items] -= rows
             else:
                 total[items] += rows
 
     def _chunks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Slices of neighbouring trees in which no item comes twice, and their leaves' items."""
+        """Slices of neighbouring trees of one group, and their leaves' items."""
         p, group = self.parameters, self.code.group_size
         trees = max(1, _CHUNK_LEAVES // p.slots)
         for first in range(0, p.trees, group):

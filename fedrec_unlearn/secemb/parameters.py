@@ -6,6 +6,7 @@ import hashlib
 import math
 import struct
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -246,7 +247,7 @@ class Round:
         """The round with this table, int64 (n_items, width) fixed point."""
         return cls(parameters, run, number, table_hash(table))
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """32 bytes that stand for all of it; in every message's header."""
         return hashlib.sha256(b"fedrec secemb round\0" + self.to_bytes()).digest()

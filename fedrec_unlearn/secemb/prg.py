@@ -12,6 +12,7 @@ nonce and the purpose. So no two clients or rounds share one, and what an attack
 from __future__ import annotations
 
 import hashlib
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -101,7 +102,12 @@ class Hashes:
         self.left = Hash(derive("left", digest, client, nonce))
         self.right = Hash(derive("right", digest, client, nonce))
         self.roots = Hash(derive("roots", digest, client, nonce))
-        self.convert = [Hash(derive("convert", digest, client, nonce, number=number)) for number in range(passes)]
+        self._bound, self._passes = (digest, client, nonce), passes
+
+    @cached_property
+    def convert(self) -> list[Hash]:
+        """A hash for each block of a leaf's ring elements; a retrieval needs none of them."""
+        return [Hash(derive("convert", *self._bound, number=number)) for number in range(self._passes)]
 
     def root_labels(self, seed: bytes, trees: int, party: int) -> tuple[Plane, Plane]:
         """Root labels of a party's trees from its one seed, uint64 (trees,) each; the control bit is the party.
