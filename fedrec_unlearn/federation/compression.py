@@ -21,18 +21,14 @@ The sizes fit the compression ratios Mai et al. 2025 (SecEmb) print for ML25M an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedrec_unlearn.errors import ConfigError
 from fedrec_unlearn.seeds import Purpose, hash_counters_torch, normal, stream_key
 
-_FLOAT_BYTES = 4
+FLOAT_BYTES = 4
+"""Of a number that is sent as it is."""
 INT8_STEPS = 127
 """Steps to either side of zero; −128 is not used, so that the range is symmetric."""
 TERNARY_BITS = 4
@@ -97,7 +93,7 @@ def ternary(rows: Tensor, ptr: Tensor, draws: Tensor) -> Tensor:
 def _rounded(rows: Tensor, ptr: Tensor, draws: Tensor, steps: int) -> Tensor:
     largest = rows.abs().amax(1) if rows.shape[1] else rows.new_zeros(len(rows))
     scale = torch.segment_reduce(largest.to(torch.float64), "max", offsets=ptr, initial=0.0) / steps
-    step = _as_float32(scale).repeat_interleave(ptr.diff(), output_size=len(rows)).unsqueeze(1)
+    step = as_float32(scale).repeat_interleave(ptr.diff(), output_size=len(rows)).unsqueeze(1)
     divisor = torch.where(step > 0, step, torch.ones_like(step))
     # the scale that travels is float32 and may be a hair too small for the largest number
     return (rows / divisor).add_(draws).floor_().clamp_(-steps, steps).mul_(step).to(rows.dtype)
@@ -132,8 +128,8 @@ def svd(rows: Tensor, ptr: Tensor, rank: int) -> Tensor:
     grid = torch.zeros(clients, length, width, dtype=torch.float64, device=rows.device)
     grid[owner, place] = rows.to(torch.float64)
     _, vectors = torch.linalg.eigh(grid.mT @ grid)  # ascending; in float64, because RᵀR squares the range
-    basis = _as_float32(vectors[..., width - rank :])
-    return (_as_float32(grid @ basis) @ basis.mT)[owner, place].to(rows.dtype)
+    basis = as_float32(vectors[..., width - rank :])
+    return (as_float32(grid @ basis) @ basis.mT)[owner, place].to(rows.dtype)
 
 
 def colr_basis(seed: int, round_number: int, rank: int, width: int) -> Tensor:
@@ -181,132 +177,10 @@ def colr(rows: Tensor, basis: Tensor) -> Tensor:
     """
     rank, width = basis.shape
     directions = basis.to(rows.device)
-    sent = _as_float32(rows.to(torch.float64) @ directions.mT)
+    sent = as_float32(rows.to(torch.float64) @ directions.mT)
     return (sent @ directions).mul_(width / rank).to(rows.dtype)
 
 
-def _as_float32(values: Tensor) -> Tensor:
+def as_float32(values: Tensor) -> Tensor:
     """The values as they arrive when sent as float32."""
     return values.to(torch.float32).to(torch.float64)
-
-
-class Method(Protocol):
-    """A way to compress a client's update, for one round."""
-
-    @property
-    def download_bytes(self) -> int:
-        """Bytes a client receives beside the parameters."""
-
-    def upload_bytes(self, n_items: int, width: int, dense: Sequence[int]) -> int:
-        """Bytes of each client's update, without a header.
-
-        Args:
-            n_items: m.
-            width: w.
-            dense: numbers of each dense parameter.
-        """
-
-    def rows(self, rows: Tensor, ptr: Tensor, counters: Tensor) -> Tensor:
-        """Item rows as the server reads them.
-
-        Args:
-            rows: (E, w), finite.
-            ptr: int64 (C + 1,).
-            counters: int64 (E, w), distinct over all clients of a round.
-        """
-
-    def dense(self, values: Tensor, tensor: int, counters: Tensor) -> Tensor:
-        """A dense parameter's updates as the server reads them.
-
-        Args:
-            values: (C, n), finite.
-            tensor: which parameter, counted from 1.
-            counters: int64 (C, n), distinct over all clients of a round.
-        """
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """`int8` and `ternary`: every tensor is rounded by chance, with a scale of its own.
-
-    Args:
-        name: `int8` or `ternary`.
-        seed, round_number: coordinates of the draws.
-    """
-
-    name: str
-    seed: int
-    round_number: int
-    download_bytes: int = 0
-
-    def upload_bytes(self, n_items: int, width: int, dense: Sequence[int]) -> int:
-        """See `Method.upload_bytes`: the numbers, packed, and a float32 scale for each tensor."""
-        bits = TERNARY_BITS if self.name == "ternary" else 8
-        return ((n_items * width + sum(dense)) * bits + 7) // 8 + (1 + len(dense)) * _FLOAT_BYTES
-
-    def rows(self, rows: Tensor, ptr: Tensor, counters: Tensor) -> Tensor:
-        """See `Method.rows`."""
-        return self._round(rows, ptr, 0, counters)
-
-    def dense(self, values: Tensor, tensor: int, counters: Tensor) -> Tensor:
-        """See `Method.dense`."""
-        return self._round(values, torch.arange(len(values) + 1, device=values.device), tensor, counters)
-
-    def _round(self, rows: Tensor, ptr: Tensor, tensor: int, counters: Tensor) -> Tensor:
-        draws = rounding_draws(stream_key(self.seed, Purpose.COMPRESSION, self.round_number, tensor), counters)
-        return ternary(rows, ptr, draws) if self.name == "ternary" else int8(rows, ptr, draws)
-
-
-@dataclass(frozen=True)
-class LowRank:
-    """`svd`, or `colr` where there is a common basis; dense parameters travel as float32.
-
-    Args:
-        rank: r.
-        basis: from `colr_basis`, or None.
-    """
-
-    rank: int
-    basis: Tensor | None = None
-
-    @property
-    def download_bytes(self) -> int:
-        """See `Method.download_bytes`: the seed of the common directions."""
-        return 0 if self.basis is None else SEED_BYTES
-
-    def upload_bytes(self, n_items: int, width: int, dense: Sequence[int]) -> int:
-        """See `Method.upload_bytes`: a factor (m, r), `svd`'s own directions (r, w), and the dense parameters."""
-        directions = width * self.rank if self.basis is None else 0
-        return (n_items * self.rank + directions + sum(dense)) * _FLOAT_BYTES
-
-    def rows(self, rows: Tensor, ptr: Tensor, counters: Tensor) -> Tensor:
-        """See `Method.rows`."""
-        return svd(rows, ptr, self.rank) if self.basis is None else colr(rows, self.basis)
-
-    def dense(self, values: Tensor, tensor: int, counters: Tensor) -> Tensor:
-        """See `Method.dense`."""
-        return _as_float32(values).to(values.dtype)
-
-
-def method_of(name: str, width: int, rank: int, seed: int, round_number: int) -> Method:
-    """A method by its name, for a round.
-
-    Args:
-        name: `int8`, `ternary`, `svd` or `colr`.
-        width: numbers of an item row, w.
-        rank: directions `svd` and `colr` keep; 0 takes a sixteenth of the width, at least one.
-        seed: the run's seed.
-        round_number: counted from 0.
-
-    Raises:
-        ConfigError: a rank that rows of this width do not have.
-    """
-    if name in ("int8", "ternary"):
-        return Rounding(name, seed, round_number)
-    rank = rank or max(1, width // 16)
-    if not 1 <= rank <= width:
-        raise ConfigError(
-            f"federation.compression_rank: item rows of {width} numbers have a rank of 1 .. {width}, not {rank} "
-            f"(transport {name})"
-        )
-    return LowRank(rank, None if name == "svd" else colr_basis(seed, round_number, rank, width))

@@ -18,8 +18,9 @@ from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.exchange import Exchange
 from fedrec_unlearn.federation.state import ServerState
 from fedrec_unlearn.pipeline.secemb_rounds import CountedRound, ProtocolRound
-from fedrec_unlearn.privacy.accounting import Neighbours, PrivacySpent, Sampling, Schedule, ring_sigma, spent
+from fedrec_unlearn.privacy.accounting import PrivacySpent, ring_sigma, spent
 from fedrec_unlearn.privacy.clipping import ring_limit
+from fedrec_unlearn.privacy.schedule import Neighbours, Sampling, Schedule
 from fedrec_unlearn.secemb.local import LocalPair
 from fedrec_unlearn.secemb.pair import Pair
 from fedrec_unlearn.secemb.parameters import Parameters

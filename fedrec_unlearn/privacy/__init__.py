@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from fedrec_unlearn.privacy.accounting import (
-    Neighbours,
     PrivacySpent,
-    Sampling,
-    Schedule,
     noise_multiplier_for,
     ring_noise_multiplier,
     ring_sigma,
     spent,
 )
 from fedrec_unlearn.privacy.clipping import Clipped, clip_update, ring_limit, rounded_sensitivity
+from fedrec_unlearn.privacy.schedule import Neighbours, Sampling, Schedule
 
 __all__ = [
     "Clipped",

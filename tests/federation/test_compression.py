@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedrec_unlearn.errors import ConfigError
-from fedrec_unlearn.federation.compression import (
-    LowRank,
-    Rounding,
-    colr,
-    colr_basis,
-    int8,
-    method_of,
-    rounding_draws,
-    svd,
-    ternary,
-)
+from fedrec_unlearn.federation.compression import colr, colr_basis, int8, rounding_draws, svd, ternary
+from fedrec_unlearn.federation.compression_methods import LowRank, Rounding, method_of
 
 SIZES, WIDTH, M = (3, 0, 9, 1, 6), 5, 20
 PTR = torch.tensor([0, *np.cumsum(SIZES)])

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from fedrec_unlearn.data.types import UserItems
 from fedrec_unlearn.errors import ConfigError, TransportError
-from fedrec_unlearn.federation import rivals
-from fedrec_unlearn.federation.compression import method_of
+from fedrec_unlearn.federation import secagg
+from fedrec_unlearn.federation.compression_methods import method_of
 from fedrec_unlearn.federation.contribution import Contribution, quantise
 from fedrec_unlearn.federation.engine import make_engine
 from fedrec_unlearn.federation.exchange import BlockUpdate, ExchangeTransport
 from fedrec_unlearn.federation.local_data import ClientData
-from fedrec_unlearn.federation.rivals import RIVALS, SecAgg, make_rival, secagg_bytes
+from fedrec_unlearn.federation.rivals import RIVALS, make_rival
+from fedrec_unlearn.federation.secagg import SecAgg, secagg_bytes
 from fedrec_unlearn.federation.secure_sum import message_bytes, share
 from fedrec_unlearn.federation.state import ServerState, apply_contribution
 from fedrec_unlearn.federation.transport import make_transport
@@ -164,7 +165,7 @@ def test_secagg_makes_real_shares_only_when_asked(monkeypatch: pytest.MonkeyPatc
         lengths.append(sum(len(message) for message in messages))
         return messages
 
-    monkeypatch.setattr(rivals, "share", counted)
+    monkeypatch.setattr(secagg, "share", counted)
     update = block(ring=True)
     total = summed(SecAgg(messages=True, seed_compressed=True), [update])
     assert sum(lengths) == total.bytes_up
