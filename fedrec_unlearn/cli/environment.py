@@ -22,6 +22,8 @@ DISTRIBUTION = "fedrec-unlearn"
 
 EXTRAS = {
     "report": "the pages and plots of `fedrec report`",
+    "serve": "two servers over HTTPS: `fedrec serve`",
+    "dp": "the privacy that noise buys, as ε",
     "recbole": "RecBole's models, and the files of ml-100k that its package carries (Python 3.11 only)",
 }
 """Optional parts of the installation and what they are for."""

@@ -97,7 +97,8 @@ class SecEmbTransport:
         """See `ExchangeTransport.check`.
 
         Raises:
-            ConfigError: fewer clients in a round than secemb.min_clients, or noise where nothing draws it.
+            ConfigError: fewer clients in a round than secemb.min_clients, noise where nothing draws it, or certificates
+                that are not there.
             TransportError: sums of so many clients could leave the ring.
         """
         options = self.config.secemb
@@ -109,6 +110,8 @@ class SecEmbTransport:
         if options.noise_multiplier and options.execution == "counted":
             raise ConfigError("secemb.execution: counted adds no noise; set it to protocol, or noise_multiplier to 0")
         self.parameters(server, empty, n_clients)
+        if options.servers and self._pair is None:
+            self._pair = _reach(self.config)  # reads certificates; sends nothing
 
     def open(self, server: ServerState, round_number: int, empty: Contribution, n_clients: int) -> Exchange:
         """See `ExchangeTransport.open`.
