@@ -28,6 +28,8 @@ VERBS = {
     "report": "write one page, JSON and CSV on one or several runs",
     "bench": "regenerate the tables of a paper",
     "export": "write the trained embeddings to a file for other programs",
+    "certs": "make certificates and keys for a trial of two servers",
+    "serve": "be one of the two servers of secure embedding aggregation",
     "download": "fetch a data set and check it",
     "doctor": "explain this installation: versions, extras, device, data",
 }
