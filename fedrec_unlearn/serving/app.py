@@ -26,7 +26,6 @@ import logging
 import ssl
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -47,7 +46,9 @@ from fedrec_unlearn.serving.bodies import (
 )
 from fedrec_unlearn.serving.forwarder import Forwarder
 from fedrec_unlearn.serving.identity import CLIENT, COORDINATOR, ROLES, SERVERS
-from fedrec_unlearn.serving.keeper import Keeper, Receipt
+from fedrec_unlearn.serving.keeper import Keeper
+from fedrec_unlearn.serving.reading import Limits, announced_length, read_body
+from fedrec_unlearn.serving.receipt import Receipt
 from fedrec_unlearn.serving.refused import RefusedError
 from fedrec_unlearn.serving.worker import Worker
 
@@ -56,20 +57,6 @@ log = logging.getLogger("fedrec_unlearn.serving")
 Handler = Callable[[Request], Awaitable[Response]]
 
 _FORWARDS = (Kind.FORWARD_REQUEST, Kind.FORWARD_UPDATE)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much and how long a server takes."""
-
-    table_bytes: int = 1 << 30
-    """Largest table."""
-    body_seconds: float = 60.0
-    """How long a body may take to arrive."""
-    forward_seconds: float = 10.0
-    """How long server 0 waits for server 1 before it answers a client all the same."""
-    answer_seconds: float = 20.0
-    """How long server 1 waits for server 0's part of a request before it asks the client to come again."""
 
 
 class Service:
@@ -165,7 +152,7 @@ class Service:
         return JSONResponse({"error": message}, status, headers=headers)
 
     async def _open(self, request: Request) -> Response:
-        length = _length(request, 4 + MAX_DESCRIPTION + self._limits.table_bytes)
+        length = announced_length(request, 4 + MAX_DESCRIPTION + self._limits.table_bytes)
         round_: Round | None = None
 
         def fits(body: bytearray) -> None:
@@ -185,7 +172,7 @@ class Service:
                             413 if length > expected else 400, f"body has {length} bytes, not {expected}"
                         )
 
-        body = await self._read(request, length, fits)
+        body = await read_body(request, length, self._limits.body_seconds, fits)
         if round_ is None:
             raise RefusedError(400, "body ends before the round's description does")
         before, description = self._keeper.round, round_.to_bytes()
@@ -208,7 +195,7 @@ class Service:
     async def _message(self, request: Request, round_: Round, kind: Kind) -> tuple[Header, bool]:
         """Take a client's message; its header, and whether server 1 has its part of it."""
         expected = message_bytes(round_.parameters, kind, self._party)
-        body = bytes(await self._read(request, _length(request, expected)))
+        body = bytes(await self._whole(request, expected))
         header = header_of(body)
         if header.kind is not kind:
             raise RefusedError(400, f"this is of kind {header.kind.name}, not {kind.name}; send it to its own route")
@@ -223,7 +210,7 @@ class Service:
 
     async def _forward(self, request: Request) -> Response:
         round_ = self._open_round(request)
-        body = await self._read(request, _length(request, most_forward_bytes(round_.parameters)))
+        body = await self._whole(request, most_forward_bytes(round_.parameters))
         messages = unpack_messages(bytes(body))
         if any(header_of(message).kind not in _FORWARDS for message in messages):
             raise RefusedError(400, "server 0 forwards correction words and nothing else")
@@ -250,7 +237,7 @@ class Service:
 
     async def _close(self, request: Request) -> Response:
         round_ = self._round(request)
-        body = bytes(await self._read(request, _length(request, most_close_bytes(round_.parameters))))
+        body = bytes(await self._whole(request, most_close_bytes(round_.parameters)))
         digest, accepted = unpack_close(body)
         partial = await self._worker.call(self._keeper.close, digest, accepted)
         if self._forwarder is not None:
@@ -287,31 +274,9 @@ class Service:
             raise RefusedError(409, f"round {round_.number} is closed; take part in the next one")
         return round_
 
-    async def _read(
-        self, request: Request, length: int, inspect: Callable[[bytearray], None] = lambda _: None
-    ) -> bytearray:
-        """The body, of which no more than `length` bytes ever are in memory."""
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > length:
-                        raise RefusedError(413, f"body is longer than the {length} bytes it announced")
-                    inspect(body)
-        except TimeoutError:
-            raise RefusedError(408, f"body did not arrive within {self._limits.body_seconds:g} s") from None
-        return body
-
-
-def _length(request: Request, limit: int) -> int:
-    """The length a body announces, which must not exceed `limit`; known before a byte of it is read."""
-    text = request.headers.get("content-length", "")
-    if not (text.isascii() and text.isdigit()):
-        raise RefusedError(411, "a body must announce its length (Content-Length)")
-    if int(text) > limit:
-        raise RefusedError(413, f"body of {int(text)} bytes; in this round it has at most {limit}")
-    return int(text)
+    async def _whole(self, request: Request, limit: int) -> bytearray:
+        """A body of at most `limit` bytes."""
+        return await read_body(request, announced_length(request, limit), self._limits.body_seconds)
 
 
 def _short(header: Header) -> str:

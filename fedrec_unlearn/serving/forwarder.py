@@ -16,7 +16,7 @@ import httpx
 
 from fedrec_unlearn.secemb.wire import header_of
 from fedrec_unlearn.serving.bodies import BATCH, pack_messages
-from fedrec_unlearn.serving.keeper import Key
+from fedrec_unlearn.serving.receipt import Key
 
 log = logging.getLogger("fedrec_unlearn.serving")
 

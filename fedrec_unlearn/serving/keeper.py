@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -20,13 +19,11 @@ from fedrec_unlearn.secemb.server import Server
 from fedrec_unlearn.secemb.wire import Kind, Replayed, header_of
 from fedrec_unlearn.serving.bodies import BATCH
 from fedrec_unlearn.serving.log_file import Record
+from fedrec_unlearn.serving.receipt import Key, Receipt, Received
 from fedrec_unlearn.serving.refused import RefusedError
 from fedrec_unlearn.serving.spool import ClosedRound, OpenRound, Spool
 
 log = logging.getLogger("fedrec_unlearn.serving")
-
-Key = tuple[Kind, bytes]
-"""Kind of a client's message and the client's id: what there is one of in a round."""
 
 
 class _Kept(IntEnum):
@@ -36,29 +33,6 @@ class _Kept(IntEnum):
     FORWARD = 2
     FORWARDED = 3
     """That a message's forward has arrived: kind (one byte) and client id."""
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What became of one message."""
-
-    key: Key
-    repeated: bool
-    """It was accepted before, byte for byte."""
-    forward: bytes | None
-    """What server 1 must be given, unless it was before."""
-
-
-@dataclass(frozen=True)
-class Received:
-    """How far a round is."""
-
-    round: Round
-    clients: frozenset[bytes]
-    """Whose update is complete; of a closed round, who is in the sum."""
-    closed: bool
-    forwarded_bytes: int
-    """What server 0 has forwarded in the round, each message once."""
 
 
 class Keeper:

@@ -18,8 +18,8 @@ from fedrec_unlearn.serving.identity import SERVERS, client_context, sealing_key
 from fedrec_unlearn.serving.spool import Spool
 
 if TYPE_CHECKING:
-    from fedrec_unlearn.serving.app import Limits
     from fedrec_unlearn.serving.http_server import HttpServer
+    from fedrec_unlearn.serving.reading import Limits
 
 _STOP_SECONDS = 5
 """How long requests in progress may go on after a signal to stop."""
@@ -123,9 +123,10 @@ def _prepared(party: int, settings: Settings) -> Iterator[tuple[HttpServer, sock
     need_extra("httpx", "starlette", "uvicorn")
     import uvicorn
 
-    from fedrec_unlearn.serving.app import Limits, Service
+    from fedrec_unlearn.serving.app import Service
     from fedrec_unlearn.serving.http_server import HttpServer, PeerProtocol
     from fedrec_unlearn.serving.keeper import Keeper
+    from fedrec_unlearn.serving.reading import Limits
 
     if party not in (0, 1):
         raise ConfigError(f"the servers are party 0 and party 1, not {party}")

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from fedrec_unlearn.errors import TransportError
 from fedrec_unlearn.secemb.wire import header_of
 from fedrec_unlearn.serving.bodies import BATCH
-from fedrec_unlearn.serving.keeper import Keeper, Key, Receipt
+from fedrec_unlearn.serving.keeper import Keeper
+from fedrec_unlearn.serving.receipt import Key, Receipt
 from fedrec_unlearn.serving.refused import RefusedError
 
 T = TypeVar("T")

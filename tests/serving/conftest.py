@@ -145,7 +145,7 @@ def start_pair(certs: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[Any,
     started: list[RunningServer] = []
 
     def make(**limits: Any) -> tuple[RunningServer, RunningServer]:
-        from fedrec_unlearn.serving.app import Limits
+        from fedrec_unlearn.serving.reading import Limits
 
         one = start(1, Settings(certs, tmp_path / "spool-1", limits=Limits(**limits)))
         started.append(one)

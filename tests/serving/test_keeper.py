@@ -8,8 +8,9 @@ from fedrec_unlearn.errors import RunError, TransportError
 from fedrec_unlearn.secemb.server import Partial, combine
 from fedrec_unlearn.secemb.wire import Kind
 from fedrec_unlearn.serving.identity import sealing_key
-from fedrec_unlearn.serving.keeper import Keeper, Receipt
+from fedrec_unlearn.serving.keeper import Keeper
 from fedrec_unlearn.serving.log_file import LogFile
+from fedrec_unlearn.serving.receipt import Receipt
 from fedrec_unlearn.serving.refused import RefusedError
 from fedrec_unlearn.serving.spool import Spool
 

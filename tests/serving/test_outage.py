@@ -106,7 +106,7 @@ def pieces(certs, tmp_path):
     """Starts one server in a thread, at a port of choice."""
     for name in ("httpx", "starlette", "uvicorn"):
         pytest.importorskip(name)
-    from fedrec_unlearn.serving.app import Limits
+    from fedrec_unlearn.serving.reading import Limits
 
     running = []
 

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from fedrec_unlearn.serving.identity import sealing_key
-from fedrec_unlearn.serving.keeper import Keeper, Receipt
+from fedrec_unlearn.serving.keeper import Keeper
 from fedrec_unlearn.serving.log_file import LogFile
+from fedrec_unlearn.serving.receipt import Receipt
 from fedrec_unlearn.serving.spool import Spool
 from fedrec_unlearn.serving.worker import Worker
 
