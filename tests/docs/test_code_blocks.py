@@ -20,6 +20,7 @@ from fedrec_unlearn.cli import main
 from fedrec_unlearn.cli.command import VERBS
 from fedrec_unlearn.cli.options import config_from_arguments, given_options
 from fedrec_unlearn.cli.parser import CommandParser
+from fedrec_unlearn.config import SECTIONS
 from fedrec_unlearn.config_options import options_by_name
 from fedrec_unlearn.federation.run_folder import RunFolder
 
@@ -142,7 +143,7 @@ def test_commands_parse(page: str, command: str, capsys: pytest.CaptureFixture[s
 def test_options_and_files_named_in_the_text_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for code in re.findall(r"`([^`\n]+)`", text):
-        option = re.match(r"(?:data|split|model|federation|secemb|evaluation|unlearn|attack)\.[a-z_0-9]+(?![\w./])", code)
+        option = re.match(rf"(?:{'|'.join(SECTIONS)})\.[a-z_0-9]+(?![\w./])", code)
         if option and not code.endswith(".json"):
             assert option.group() in options_by_name(), f"{page}: no option {option.group()}"
         if re.fullmatch(r"(?:examples|tests|fedrec_unlearn|datasets|configs)/[\w/.-]+\.\w+", code):
