@@ -41,7 +41,6 @@ class Code:
         if self.paper:
             self.bin_of = np.empty((0, m), dtype=np.int32)
             self.slot_of = self.bin_of
-            self._items = np.arange(m, dtype=np.int64)[None]
             return
         per_group = parameters.bins // k
         self.bin_of = np.empty((k, m), dtype=np.int32)
@@ -55,15 +54,14 @@ class Code:
             self.slot_of[group, order] = place // per_group
             self._items[self.bin_of[group], self.slot_of[group]] = np.arange(m)
 
-    def items(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Items of the leaves of trees start .. stop − 1.
+    def items(self, tree: int) -> NDArray[np.int64] | slice:
+        """Items of a tree's leaves, to index rows with.
 
         Returns:
-            int64 (stop − start, slots); n_items where a leaf stands for none.
+            int64 (slots,), distinct but for n_items where a leaf stands for none; a slice of all items where leaf j
+            is item j.
         """
-        if self.paper:
-            return np.broadcast_to(self._items, (stop - start, self.parameters.n_items))
-        return self._items[start:stop]
+        return slice(0, self.parameters.n_items) if self.paper else self._items[tree]
 
     def leaves(self, items: NDArray[np.int64], trees: NDArray[np.int64]) -> NDArray[np.int64]:
         """The leaf of each item in the tree it was given, int64 (n,)."""

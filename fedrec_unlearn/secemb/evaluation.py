@@ -54,18 +54,18 @@ class Table:
         padded = np.concatenate([rows, np.zeros((1, rows.shape[1]), dtype=np.int64)])
         self._halves = _halves(padded.astype(word))
 
-    def times(self, bits: Doubles, items: NDArray[np.int64] | None) -> Words:
-        """Σ_j bits[t, u, j] · row(items[t, j]).
+    def times(self, bits: NDArray[np.uint8], items: NDArray[np.int64] | slice) -> Words:
+        """Σ_j bits[u, j] · row(items[j]).
 
         Args:
-            bits: zeros and ones, (trees, U, slots).
-            items: int64 (trees, slots), n_items for the row of zeros; None where leaf j is item j in every tree.
+            bits: zeros and ones, (U, slots).
+            items: of the leaves, as `Code.items` gives them; n_items stands for a row of zeros.
 
         Returns:
-            ring words (trees, U, width).
+            ring words (U, width).
         """
-        rows = [half[None, :-1] if items is None else half[items] for half in self._halves]
-        return _join([bits @ part for part in rows], self.word)
+        numbers = bits.astype(np.float64)
+        return _join([numbers @ half[items] for half in self._halves], self.word)
 
 
 def _halves(words: Words) -> list[Doubles]:
@@ -95,7 +95,7 @@ class Evaluator:
         self.code, self.party = code, party
         self.parameters = p = code.parameters
         self.shallow = 0
-        while self.shallow < p.depth and min(2 << self.shallow, p.slots) * p.trees <= _SHALLOW_NODES:
+        while self.shallow < p.depth - 2 and min(2 << self.shallow, p.slots) * p.trees <= _SHALLOW_NODES:
             self.shallow += 1
         self._space = Workspace(max(_CHUNK_LEAVES, p.slots, _SHALLOW_NODES, p.trees))
 
@@ -112,12 +112,13 @@ class Evaluator:
         p = self.parameters
         shares = np.empty((len(keys), p.trees, p.width), dtype=p.word)
         upper = [self._upper(key) for key in keys]
-        for chunk, items in self._chunks():
-            bits = np.empty((chunk.stop - chunk.start, len(keys), p.slots))
+        for chunk in self._chunks():
+            bits = np.empty((chunk.stop - chunk.start, len(keys), p.slots), dtype=np.uint8)
             for place, key in enumerate(keys):
                 part, words = self._part(key, upper[place], chunk)
                 bits[:, place] = control_bits(key.hashes, self._space, part, words, self.shallow, p.slots).T
-            shares[:, chunk] = table.times(bits, None if self.code.paper else items).swapaxes(0, 1)
+            for place, tree in enumerate(range(chunk.start, chunk.stop)):
+                shares[:, tree] = table.times(bits[place], self.code.items(tree))
         return shares
 
     def aggregate(self, keys: Sequence[Key], finals: Words, total: Words) -> None:
@@ -131,35 +132,31 @@ class Evaluator:
         p = self.parameters
         converter = Converter(p.payload, p.word, self._space.blocks)
         upper = [self._upper(key) for key in keys]
-        for chunk, items in self._chunks():
+        for chunk in self._chunks():
             trees = chunk.stop - chunk.start
             converted = np.zeros((converter.passes, trees * p.slots * converter.per_block), dtype=p.word)
-            bits = np.empty((trees, len(keys), p.slots))
+            bits = np.empty((trees, p.slots, len(keys)), dtype=np.uint8)
             for place, key in enumerate(keys):
                 part, words = self._part(key, upper[place], chunk)
                 labels = expand(key.hashes, self._space, part, words, self.shallow, p.depth, p.slots)
                 converter.add(key.hashes.convert, labels, converted)
-                bits[:, place] = labels.control.T
-            rows = converter.rows(converted, (p.slots, trees)).swapaxes(0, 1)
-            corrections = [bits.swapaxes(1, 2) @ half for half in _halves(finals[:, chunk].swapaxes(0, 1))]
-            rows = rows + _join(corrections, p.word)
-            if self.code.paper:  # all trees of a chunk have the same items
-                items, rows = items[0], rows.sum(0, dtype=p.word)
-            # otherwise an item is there once within a chunk, but for the row of leaves that stand for none
-            if self.party:
-                total[items] -= rows
-            else:
-                total[items] += rows
+                bits[:, :, place] = labels.control.T
+            rows = converter.rows(converted, (p.slots, trees))
+            for place, tree in enumerate(range(chunk.start, chunk.stop)):
+                numbers = bits[place].astype(np.float64)
+                share = rows[:, place] + _join([numbers @ half for half in _halves(finals[:, tree])], p.word)
+                # an item is there once in a tree, but for the row of leaves that stand for none
+                items = self.code.items(tree)
+                if self.party:
+                    total[items] -= share
+                else:
+                    total[items] += share
 
-    def _chunks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Slices of neighbouring trees of one group, and their leaves' items."""
-        p, group = self.parameters, self.code.group_size
-        trees = max(1, _CHUNK_LEAVES // p.slots)
-        for first in range(0, p.trees, group):
-            last = min(first + group, p.trees)
-            for start in range(first, last, trees):
-                stop = min(start + trees, last)
-                yield slice(start, stop), self.code.items(start, stop)
+    def _chunks(self) -> Iterator[slice]:
+        """Slices of neighbouring trees."""
+        trees = max(1, _CHUNK_LEAVES // self.parameters.slots)
+        for start in range(0, self.parameters.trees, trees):
+            yield slice(start, min(start + trees, self.parameters.trees))
 
     def _upper(self, key: Key) -> Labels:
         """A client's nodes at the shallow level, planes (nodes, trees)."""
