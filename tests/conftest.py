@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 # before torch or BLAS are loaded; afterwards it is too late
@@ -13,6 +15,13 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+# absl (under dp-accounting) keeps the stream that standard error is when it is loaded, and closes it when another
+# package (recbole) sets logging up anew; that stream must not be the one pytest captures with
+with suppress(ImportError):
+    from absl import logging as absl_logging
+
+    absl_logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
 
 
 @pytest.fixture(scope="session")
