@@ -6,15 +6,17 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from torch import Tensor
 
 from fedrec_unlearn.bench.study import InversionPlan, Study, Task, plain
 from fedrec_unlearn.config_file import load_config
 from fedrec_unlearn.errors import RunError
 from fedrec_unlearn.federation.run_folder import RunFolder, read_json, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _FORMAT = 1
 

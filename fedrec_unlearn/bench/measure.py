@@ -23,8 +23,37 @@ from fedrec_unlearn.progress import SilentProgress
 _FORMAT = 1
 
 
-class Steps(Protocol):
-    """What a study asks of the pipeline."""
+class RunTask(Protocol):
+    """A run that some study needs."""
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        ...
+
+    @property
+    def result(self) -> Path:
+        """The file for what is measured of it."""
+        ...
+
+    @property
+    def source(self) -> Path | None:
+        """The run it starts from."""
+        ...
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """What the run depends on, in plain values."""
+        ...
+
+    @property
+    def config(self) -> Config:
+        """Of the run."""
+        ...
+
+
+class TrainingSteps(Protocol):
+    """What a study asks of the pipeline for a run."""
 
     def train(self, config: Config) -> None:
         """Train into `config.output`."""
@@ -37,6 +66,10 @@ class Steps(Protocol):
     def unlearn(self, run: Path, config: UnlearnConfig, output: Path) -> None:
         """Unlearn from a trained run into a new one."""
         ...
+
+
+class Steps(TrainingSteps, Protocol):
+    """What a study of attacks asks of the pipeline."""
 
     def attack(self, run: Path, config: AttackConfig) -> Mapping[str, Any]:
         """The content of attack.json."""
@@ -144,14 +177,9 @@ def complete(task: Task, steps: Steps) -> Result:
     before = finished_result(task)
     if before is not None:
         return before
-    for parent in (task.folder.parent, task.result.parent):
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(parent, error) from error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _bring_to_finish(task, steps)
+        bring_to_finish(task, steps)
         metrics = dict(steps.utility(task.folder))
         results: list[Mapping[str, Any]] = []
         for surfaces, attributes in task.attacks():
@@ -201,7 +229,18 @@ def _row(task: Task, metrics: Mapping[str, float], results: list[Mapping[str, An
     }
 
 
-def _bring_to_finish(task: Task, steps: Steps) -> None:
+def bring_to_finish(task: RunTask, steps: TrainingSteps) -> None:
+    """Train what is left to train of a run.
+
+    Raises:
+        FedRecError: as the pipeline's verbs.
+        Interrupted: Ctrl-C during training; the next call goes on with it.
+    """
+    for parent in (task.folder.parent, task.result.parent):
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(parent, error) from error
     standing = run_standing(task)
     if standing == "finished":
         return
@@ -220,7 +259,7 @@ def _bring_to_finish(task: Task, steps: Steps) -> None:
         steps.unlearn(task.source, task.config.unlearn, task.folder)
 
 
-def run_standing(task: Task) -> str:
+def run_standing(task: RunTask) -> str:
     """What a task's run folder holds.
 
     Returns:
@@ -244,7 +283,7 @@ def run_standing(task: Task) -> str:
     return "interrupted" if status in ("running", "interrupted") and resumable else "useless"
 
 
-def _origin_file(task: Task) -> Path:
+def _origin_file(task: RunTask) -> Path:
     """What a run was started from, written before it: its own configuration does not tell all of it."""
     return task.result.with_suffix(".origin.json")
 

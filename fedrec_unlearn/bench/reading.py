@@ -169,6 +169,20 @@ class Entry:
         return value
 
 
+def read_seeds(entry: Entry) -> tuple[int, ...]:
+    """Seeds of a study, at least one and none twice.
+
+    Raises:
+        ConfigError: something else.
+    """
+    seeds = tuple(seed.integer(least=0) for seed in entry.entries())
+    if not seeds:
+        entry.fail("needs at least one seed")
+    if len(set(seeds)) < len(seeds):
+        entry.fail("names a seed twice")
+    return seeds
+
+
 def read_yaml(file: Path) -> Entry:
     """The root of a file.
 

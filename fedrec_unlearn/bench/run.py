@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import datetime
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from fedrec_unlearn.bench.inversion import InversionTask, finished_inversion, inversion_tasks, invert
 from fedrec_unlearn.bench.measure import PipelineSteps, Result, Steps, complete, finished_result
 from fedrec_unlearn.bench.pool import run_jobs
+from fedrec_unlearn.bench.secemb.study import TransportStudy
 from fedrec_unlearn.bench.study import Study, Task, tasks_of
+from fedrec_unlearn.bench.study_folder import study_folder
 from fedrec_unlearn.bench.summary import summarise
 from fedrec_unlearn.bench.tables import rows_csv, study_tables, summary_csv
 from fedrec_unlearn.bench.targets import judge
 from fedrec_unlearn.errors import ConfigError, DependencyError, RunError
-from fedrec_unlearn.federation.run_folder import write_atomic, write_error, write_json
+from fedrec_unlearn.federation.run_folder import write_atomic, write_json
 from fedrec_unlearn.progress import Progress, SilentProgress
 
 
+class Job(Protocol):
+    """One piece of a study's work."""
+
+    @property
+    def name(self) -> str:
+        """For progress."""
+        ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
 def run_study(
-    study: Study, output: Path, *, jobs: int = 1, progress: Progress | None = None, steps: Steps | None = None
+    study: Study | TransportStudy,
+    output: Path,
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    steps: Steps | None = None,
 ) -> Path:
     """Carry out a study.
 
@@ -34,7 +51,8 @@ def run_study(
         steps: what trains and attacks, the pipeline if not given; anything else needs `jobs` 1.
 
     Returns:
-        The study's folder: bench.json, bench.csv, summary.csv, table.md, study.html and charts beside its runs.
+        The study's folder: bench.json, bench.csv, summary.csv, table.md, and for a study of attacks study.html and
+        charts, beside its runs.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; the same call goes on with it.
@@ -44,12 +62,12 @@ def run_study(
     if jobs < 1:
         raise ConfigError(f"jobs: must be at least 1, not {jobs}")
     progress = progress or SilentProgress()
-    folder = Path(output) / study.folder_name
-    try:
-        (folder / "results").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_error(folder, error) from error
-    with _alone(folder):
+    with study_folder(output, study.folder_name) as folder:
+        if isinstance(study, TransportStudy):
+            from fedrec_unlearn.bench.secemb.run import carry_out_transports
+
+            carry_out_transports(study, folder, jobs, progress, steps or PipelineSteps(), check=steps is None)
+            return folder
         tasks = tasks_of(study, folder)
         attacks = inversion_tasks(study, tasks, folder)
         results, inverted = _carry_out(study, tasks, attacks, jobs, progress, steps)
@@ -58,7 +76,7 @@ def run_study(
     return folder
 
 
-def check_data(study: Study) -> None:
+def check_data(study: Study | TransportStudy) -> None:
     """See that the study's data is there and has its attributes.
 
     Raises:
@@ -148,38 +166,75 @@ def _carry_out(
     done_before = total - len(left)
     if done_before:
         progress.message(f"{study.folder_name}: {done_before} of {total} are done already")
+
+    def settled(job: Task | InversionTask, result: Any) -> tuple[Mapping[str, float | str], Sequence[str]]:
+        if isinstance(job, InversionTask):
+            inverted[job.number] = result
+            return {"last": job.name}, ()
+        results[job.name] = result
+        finished.add((job.arm.name, job.seed))
+        return _figures(study, result.row), result.warnings
+
+    title = study.title + (", quick" if study.quick else "")
+    carry_out(title, left, done_before, _Worker(steps or PipelineSteps()), jobs, ready, settled, progress)
+    return results, [inverted[attack.number] for attack in attacks]
+
+
+def carry_out(
+    title: str,
+    left: Sequence[AnyJob],
+    done_before: int,
+    work: Callable[[AnyJob], Any],
+    processes: int,
+    ready: Callable[[AnyJob], bool],
+    settled: Callable[[AnyJob, Any], tuple[Mapping[str, float | str], Sequence[str]]],
+    progress: Progress,
+) -> None:
+    """Do a study's work, telling of it.
+
+    Args:
+        title: of the study.
+        left: what is to be done.
+        done_before: how much more is done already.
+        work, processes, ready: as for `pool.run_jobs`.
+        settled: told of each result; returns figures worth showing and warnings.
+        progress: told of every piece.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; what was settled is kept.
+        RunError: some failed; the others were done first.
+    """
+    total = len(left) + done_before
+    settled_jobs: set[str] = set()
     errors: dict[str, Exception] = {}
     warned: set[str] = set()
-    progress.start(study.title + (", quick" if study.quick else ""), total, "run")
+    progress.start(title, total, "run")
     try:
         progress.advance(done_before, {})
-        for number, done in enumerate(run_jobs(left, _Worker(steps or PipelineSteps()), jobs, ready), done_before + 1):
+        for number, done in enumerate(run_jobs(left, work, processes, ready), done_before + 1):
             job = done.job
             if done.error is not None:
                 errors[job.name] = done.error
                 progress.message(f"{job.name} failed: {done.error}")
                 progress.advance(number, {"last": f"{job.name} failed"})
-            elif isinstance(job, InversionTask):
-                inverted[job.number] = done.result
-                progress.advance(number, {"last": job.name})
-            else:
-                results[job.name] = done.result
-                finished.add((job.arm.name, job.seed))
-                for text in done.result.warnings:
-                    if text not in warned:
-                        warned.add(text)
-                        progress.message(f"warning: {text}")
-                progress.advance(number, _figures(study, done.result.row))
+                continue
+            figures, warnings = settled(job, done.result)
+            settled_jobs.add(job.name)
+            for text in warnings:
+                if text not in warned:
+                    warned.add(text)
+                    progress.message(f"warning: {text}")
+            progress.advance(number, figures)
     except KeyboardInterrupt:
-        kept = len(results) + len(inverted)
+        kept = len(settled_jobs) + done_before
         progress.message(f"{kept} of {total} runs are done and kept; the same command goes on from here")
         # the hint of an `Interrupted` is how to resume a single run
         raise KeyboardInterrupt from None
     finally:
         progress.finish()
     if errors:
-        raise RunError(_told(errors, [job for job in left if job.name not in errors], results, inverted))
-    return results, [inverted[attack.number] for attack in attacks]
+        waiting = [job.name for job in left if job.name not in settled_jobs and job.name not in errors]
+        raise RunError(_told(errors, waiting))
 
 
 def _figures(study: Study, row: Mapping[str, Any]) -> dict[str, float | str]:
@@ -195,17 +250,7 @@ def _figures(study: Study, row: Mapping[str, Any]) -> dict[str, float | str]:
     return shown | {attribute: accuracy for attribute, (_, accuracy) in worst.items()}
 
 
-def _told(
-    errors: Mapping[str, Exception],
-    others: Sequence[Task | InversionTask],
-    results: Mapping[str, Result],
-    inverted: Mapping[int, Any],
-) -> str:
-    waiting = [
-        job.name
-        for job in others
-        if (job.number not in inverted if isinstance(job, InversionTask) else job.name not in results)
-    ]
+def _told(errors: Mapping[str, Exception], waiting: Sequence[str]) -> str:
     lines = [f"{len(errors)} of the study's runs failed, so there are no tables:"]
     lines += [f"  {name}: {str(error).splitlines()[0]}" for name, error in errors.items()]
     if waiting:
@@ -228,27 +273,3 @@ def _write(folder: Path, content: dict[str, Any], progress: Progress) -> None:
         write_study(content, folder)
     except DependencyError as error:
         progress.message(f"no page and no charts: {error}")
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second process out of a study's folder; the system lifts the lock when this one ends, however it does."""
-    try:
-        import fcntl
-    except ImportError:  # a system without file locks
-        yield
-        return
-    try:
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise write_error(folder / ".lock", error) from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"{folder} is in use by another fedrec bench; wait for it, or choose another --output"
-            ) from None
-        yield
-    finally:
-        os.close(handle)

@@ -226,7 +226,7 @@ def tasks_of(study: Study, folder: Path) -> list[Task]:
             name = f"{arm.name}-{seed}"
             settings = plain(
                 {
-                    "config": _result_options(replace(arm.config, seed=seed)),
+                    "config": result_options(replace(arm.config, seed=seed)),
                     "surfaces": dict(arm.surfaces),
                     "source": None if source is None else source.settings["config"],
                 }
@@ -248,7 +248,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
-def _result_options(config: Config) -> dict[str, Any]:
+def result_options(config: Config) -> dict[str, Any]:
     """The options a result may depend on."""
     values = config_to_dict(config)
     del values["output"]

@@ -1,4 +1,4 @@
-"""Studies from files: strict YAML, checked as a whole before any work starts.
+"""Studies of attacks from files: strict YAML, checked as a whole before any work starts.
 
 A study file names its arms in a line each and may spell out a grid of methods and strengths in one::
 
@@ -24,70 +24,30 @@ A study file names its arms in a line each and may spell out a grid of methods a
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
-from pathlib import Path
 
 from fedrec_unlearn.bench.arm_file import Ground, read_arms, read_grid, read_surfaces
-from fedrec_unlearn.bench.reading import Entry, Options, read_yaml
+from fedrec_unlearn.bench.reading import Entry, Options, read_seeds
 from fedrec_unlearn.bench.study import GROUPS, Study, Target
 from fedrec_unlearn.bench.target_file import carries_out, read_inversion, read_targets
 from fedrec_unlearn.config import Config
-from fedrec_unlearn.config_file import packaged_configs
-from fedrec_unlearn.config_options import did_you_mean
-from fedrec_unlearn.errors import ConfigError
 
 _KEYS = (
-    "paper", "title", "seeds", "base", "baseline", "utility", "surfaces", "arms", "ablation", "inversion", "targets",
-    "quick",
+    "kind", "paper", "title", "seeds", "base", "baseline", "utility", "surfaces", "arms", "ablation", "inversion",
+    "targets", "quick",
 )  # fmt: skip
 
 
-def paper_studies(paper: str | None = None) -> dict[str, Path]:
-    """Study files that come with the package, by name.
+def read_study(root: Entry, *, quick: bool = False) -> Study:
+    """Read and check a study of attacks.
 
     Args:
-        paper: only those of one paper (``fedau2`` for ``fedau2_ml-100k``).
-    """
-    folder = next(iter(packaged_configs().values())).parent / "paper"
-    found = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
-    return {name: file for name, file in found.items() if paper is None or name.partition("_")[0] == paper}
-
-
-def find_study(name: str, paper: str | None = None) -> Path:
-    """The file of a study.
-
-    Args:
-        name: of a study that comes with the package, with or without the paper's, or a YAML file.
-        paper: the paper it must belong to.
-
-    Raises:
-        ConfigError: no such study, with the nearest ones.
-    """
-    if name.endswith((".yaml", ".yml")):
-        if not Path(name).is_file():
-            raise ConfigError(f"no study file {name}")
-        return Path(name)
-    known = paper_studies(paper)
-    short = {study.partition("_")[2]: study for study in known}
-    if name in known or name in short:
-        return known[short.get(name, name)]
-    near = did_you_mean(difflib.get_close_matches(name, [*known, *short], n=2))
-    of = f" of {paper}" if paper else ""
-    raise ConfigError(f"no study {name}{of}{near or '; studies: ' + ', '.join(known)}")
-
-
-def load_study(file: Path, *, quick: bool = False) -> Study:
-    """Read and check a study.
-
-    Args:
-        file: a YAML file as above.
+        root: of a YAML file as above.
         quick: with the changes its section `quick` makes.
 
     Raises:
         ConfigError: whatever is wrong with it, with file and line.
     """
-    root = read_yaml(file)
     found = root.fields(_KEYS, required=("paper", "title", "seeds", "base", "surfaces", "arms"))
     shortened = found["quick"].fields(("seeds", "arms", "options", "inversion")) if "quick" in found else {}
     if quick and not shortened:
@@ -108,10 +68,10 @@ def load_study(file: Path, *, quick: bool = False) -> Study:
     names = [arm.name for arm in arms]
     baseline = found["baseline"].one_of(names) if "baseline" in found else names[0]
     study = Study(
-        name=file.stem,
+        name=root.file.stem,
         paper=found["paper"].text(),
         title=found["title"].text(),
-        seeds=_seeds(found["seeds"]),
+        seeds=read_seeds(found["seeds"]),
         base=base,
         baseline=baseline,
         utility=_utility(found.get("utility"), base),
@@ -123,17 +83,8 @@ def load_study(file: Path, *, quick: bool = False) -> Study:
     if quick:
         study = replace(study, inversion=read_inversion(plans, shortened.get("inversion"), study))
     kept = _quick_arms(shortened["arms"], study) if "arms" in shortened else set(names)
-    seeds = _seeds(shortened["seeds"]) if "seeds" in shortened else study.seeds
+    seeds = read_seeds(shortened["seeds"]) if "seeds" in shortened else study.seeds
     return _shortened(study, kept, seeds) if quick else study
-
-
-def _seeds(entry: Entry) -> tuple[int, ...]:
-    seeds = tuple(seed.integer(least=0) for seed in entry.entries())
-    if not seeds:
-        entry.fail("needs at least one seed")
-    if len(set(seeds)) < len(seeds):
-        entry.fail("names a seed twice")
-    return seeds
 
 
 def _utility(entry: Entry | None, base: Config) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ def rows_csv(content: Content) -> str:
         shared = {name: value for name, value in row.items() if name not in ("metrics", "attack", "unlearns")}
         shared |= {"unlearns": "+".join(row["unlearns"])} | row["metrics"]
         lines += [{**shared, **found} for found in row["attack"]]
-    return _csv(lines)
+    return csv_text(lines)
 
 
 def summary_csv(content: Content) -> str:
@@ -143,10 +143,11 @@ def summary_csv(content: Content) -> str:
         for metric, values in entry["utility"].items():
             line |= {f"{metric}_{name}": value for name, value in values.items()}
         lines.append(line)
-    return _csv(lines)
+    return csv_text(lines)
 
 
-def _csv(lines: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Lines of named figures as CSV, with a column for every name."""
     columns = list(dict.fromkeys(name for line in lines for name in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

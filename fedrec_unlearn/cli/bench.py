@@ -1,4 +1,4 @@
-"""``fedrec bench``: reproduce a paper's tables: many runs over several seeds, attacked alike and summarised."""
+"""``fedrec bench``: reproduce a paper's tables: many runs over several seeds, measured alike and summarised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from fedrec_unlearn.config_options import did_you_mean
 from fedrec_unlearn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from fedrec_unlearn.bench import Study
+    from fedrec_unlearn.bench import AnyStudy
+    from fedrec_unlearn.bench.tables import StudyTable
     from fedrec_unlearn.progress import Progress
 
 OUTPUT = "runs/bench"
@@ -50,7 +51,8 @@ def configure(parser: CommandParser) -> None:
     )
     parser.epilog = (
         "Interrupted, it goes on where it was when started again; what is finished is not done again.\n"
-        "fedrec bench --paper fedau2 --study ml-100k --quick --jobs 2"
+        "fedrec bench --paper fedau2 --study ml-100k --quick --jobs 2\n"
+        "fedrec bench --paper secemb --quick"
     )
 
 
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     output = Path(args.output)
     if args.list:
         for study in studies:
-            print_table(_plan(study, output))
+            print_table(_shown(bench.plan(study, output)))
         return 0
     if args.study is None:
         studies = _with_data(studies, progress)
@@ -88,7 +90,7 @@ def _jobs(text: str) -> int:
     return int(text)
 
 
-def _asked_for(args: argparse.Namespace) -> list[Study]:
+def _asked_for(args: argparse.Namespace) -> list[AnyStudy]:
     from fedrec_unlearn import bench
 
     if args.study is not None:
@@ -103,7 +105,7 @@ def _asked_for(args: argparse.Namespace) -> list[Study]:
     return [bench.load_study(file, quick=args.quick) for file in bench.paper_studies(args.paper).values()]
 
 
-def _with_data(studies: list[Study], progress: Progress) -> list[Study]:
+def _with_data(studies: list[AnyStudy], progress: Progress) -> list[AnyStudy]:
     """The studies whose data is there; the others are told of and left out."""
     from fedrec_unlearn import bench
 
@@ -121,37 +123,17 @@ def _with_data(studies: list[Study], progress: Progress) -> list[Study]:
     return kept
 
 
-def _plan(study: Study, output: Path) -> Table:
-    from fedrec_unlearn.bench.measure import finished_result
-    from fedrec_unlearn.bench.study import tasks_of
-
-    tasks = tasks_of(study, output / study.folder_name)
-    done = {arm.name: 0 for arm in study.arms}
-    for task in tasks:
-        done[task.arm.name] += finished_result(task) is not None
-    rows = tuple(
-        (
-            arm.name,
-            arm.group,
-            arm.label,
-            ", ".join(arm.unlearns) or "-",
-            arm.source or "-",
-            ", ".join(arm.surfaces),
-            f"{done[arm.name]}/{len(study.seeds)}",
-        )
-        for arm in study.arms
-    )
-    columns = ("arm", "group", "method", "unlearns", "starts from", "attackers see", "seeds done")
-    return Table(f"{study.folder_name}: {study.title}", columns, rows, figures=frozenset({6}))
+def _shown(table: StudyTable) -> Table:
+    figures = frozenset(range(table.words, len(table.columns)))
+    return Table(table.title, table.columns, table.rows, figures=figures, note=table.note)
 
 
 def _print_results(folder: Path) -> None:
-    from fedrec_unlearn.bench.tables import study_tables
+    from fedrec_unlearn import bench
 
     content = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
-    for table in study_tables(content):
-        figures = frozenset(range(table.words, len(table.columns)))
-        print_table(Table(table.title, table.columns, table.rows, figures=figures, note=table.note))
+    for table in bench.study_tables(content):
+        print_table(_shown(table))
     met = sum(target["met"] for target in content["targets"])
     if content["targets"]:
         print(f"{met} of {len(content['targets'])} targets are met")

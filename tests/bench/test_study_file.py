@@ -219,7 +219,7 @@ def test_packaged_studies_are_found_by_full_and_short_name() -> None:
 
 
 @pytest.mark.parametrize("quick", [False, True])
-@pytest.mark.parametrize("name", sorted(paper_studies()))
+@pytest.mark.parametrize("name", sorted(paper_studies("fedau2")))
 def test_packaged_studies_are_valid(name: str, quick: bool) -> None:
     study = load_study(paper_studies()[name], quick=quick)
     assert len(study.seeds) == 5 or quick

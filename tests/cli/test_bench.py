@@ -106,10 +106,60 @@ def test_a_study_named_without_its_paper(fedrec: Any, asked: list[Any]) -> None:
     assert asked == [("fedau2_ml-100k", False, 1)] * 2
 
 
+def test_a_study_of_transports_is_one_of_the_studies(
+    fedrec: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "check_data", lambda study: None)
+    assert fedrec("bench", "--paper", "secemb", "--quick").status == 0
+    assert fedrec("bench", "--study", "secemb").status == 0
+    assert asked == [("secemb", True, 1), ("secemb", False, 1)]
+    listed = fedrec("bench", "--paper", "secemb", "--list").out
+    assert "Yelp, binned: https round" in listed
+    assert "SecEmb, m' = 200" in listed
+
+
+TRANSPORTS = """\
+kind: transports
+paper: secemb
+title: Tiny transports
+seeds: [1]
+costs:
+  {width: 4, encodings: [binned], batches: [2], repeats: 1, client_repeats: 1,
+    catalogues: [{name: small, items: 60, max_items: 6}]}
+base:
+  data: {name: synthetic}
+  model: {embedding_dim: 4}
+  federation: {rounds: 3, clients_per_round: 60}
+  secemb: {execution: counted}
+  evaluation: {topk: [10], metrics: [ndcg]}
+transports: [plain, secemb]
+comparisons:
+  - {name: ranking, title: ranking items, metric: ndcg@10}
+"""
+
+
+def test_a_study_of_transports_is_carried_out_and_its_tables_printed(
+    fedrec: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TRANSPORTS, encoding="utf-8")
+    told = fedrec("bench", "--study", "tiny.yaml", "-o", "out")
+    assert told.status == 0
+    for title in ("What a client sends", "Time of a client", "What transports cost and lose: ranking items"):
+        assert title in told.out
+    assert told.out.endswith("Study: out/tiny\n")
+    assert "small, binned: server, 2 clients" in told.err
+    assert "ranking-secemb-1" in told.err
+    listed = fedrec("bench", "--study", "tiny.yaml", "-o", "out", "--list")
+    assert [line.split()[-1] for line in listed.out.splitlines() if line.startswith(("costs", "ranking"))] == [
+        "1/1"
+    ] * 4
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "--paper is missing: name the paper (fedau2)"),
+        ([], "--paper is missing: name the paper (fedau2, secemb)"),
         (["--paper", "fedau"], "no studies of 'fedau'; did you mean fedau2?"),
         (["--paper", "fedau2", "--study", "ml-10k"], "did you mean ml-100k"),
         (["--study", "absent.yaml"], "no study file absent.yaml"),
