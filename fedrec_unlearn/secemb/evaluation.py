@@ -23,8 +23,10 @@ from fedrec_unlearn.secemb.prg import Hashes
 Words = NDArray[np.unsignedinteger]
 Doubles = NDArray[np.float64]
 
-_CHUNK_LEAVES = 1 << 15
-"""Leaves expanded at a time."""
+_RETRIEVED_LEAVES = 1 << 16
+"""Leaves expanded at a time for a retrieval."""
+_ADDED_LEAVES = 1 << 15
+"""Leaves expanded at a time for a sum, of which a part of the accumulator goes along."""
 _SHALLOW_NODES = 1 << 16
 """Nodes at most up to which all trees of a client are expanded together."""
 _HALF = np.uint64(32)
@@ -97,7 +99,7 @@ class Evaluator:
         self.shallow = 0
         while self.shallow < p.depth - 2 and min(2 << self.shallow, p.slots) * p.trees <= _SHALLOW_NODES:
             self.shallow += 1
-        self._space = Workspace(max(_CHUNK_LEAVES, p.slots, _SHALLOW_NODES, p.trees))
+        self._space = Workspace(max(_RETRIEVED_LEAVES, p.slots, _SHALLOW_NODES, p.trees))
 
     def retrieve(self, keys: Sequence[Key], table: Table) -> Words:
         """This party's shares of the rows at the keys' points.
@@ -112,7 +114,7 @@ class Evaluator:
         p = self.parameters
         shares = np.empty((len(keys), p.trees, p.width), dtype=p.word)
         upper = [self._upper(key) for key in keys]
-        for chunk in self._chunks():
+        for chunk in self._chunks(_RETRIEVED_LEAVES):
             bits = np.empty((chunk.stop - chunk.start, len(keys), p.slots), dtype=np.uint8)
             for place, key in enumerate(keys):
                 part, words = self._part(key, upper[place], chunk)
@@ -132,7 +134,7 @@ class Evaluator:
         p = self.parameters
         converter = Converter(p.payload, p.word, self._space.blocks)
         upper = [self._upper(key) for key in keys]
-        for chunk in self._chunks():
+        for chunk in self._chunks(_ADDED_LEAVES):
             trees = chunk.stop - chunk.start
             converted = np.zeros((converter.passes, trees * p.slots * converter.per_block), dtype=p.word)
             bits = np.empty((trees, p.slots, len(keys)), dtype=np.uint8)
@@ -152,9 +154,9 @@ class Evaluator:
                 else:
                     total[items] += share
 
-    def _chunks(self) -> Iterator[slice]:
-        """Slices of neighbouring trees."""
-        trees = max(1, _CHUNK_LEAVES // self.parameters.slots)
+    def _chunks(self, leaves: int) -> Iterator[slice]:
+        """Slices of neighbouring trees that have about so many leaves."""
+        trees = max(1, leaves // self.parameters.slots)
         for start in range(0, self.parameters.trees, trees):
             yield slice(start, min(start + trees, self.parameters.trees))
 
