@@ -81,7 +81,9 @@ def load_state(
     try:
         with safe_open(str(path), framework="pt", device="cpu") as file:
             header = json.loads((file.metadata() or {})["fedrec"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # a tensor of the file lies where it lies there; a copy lies as torch places them, on which the last bit of a
+            # product may depend
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError as error:
         raise RunError(
             f"{path} is missing: the run was stopped before its first checkpoint, or the file was removed; "
