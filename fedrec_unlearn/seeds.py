@@ -47,6 +47,7 @@ class Purpose(IntEnum):
     COMPRESSION = 14
     BATCH_CODE = 15
     SUBSET = 16
+    DROPOUT = 17
 
 
 def _mix(x: int) -> int:

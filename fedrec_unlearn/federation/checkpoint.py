@@ -81,8 +81,7 @@ def load_state(
     try:
         with safe_open(str(path), framework="pt", device="cpu") as file:
             header = json.loads((file.metadata() or {})["fedrec"])
-            # a tensor of the file lies where it lies there; a copy lies as torch places them, on which the last bit of a
-            # product may depend
+            # copied, so that they lie as torch places tensors: the last bit of a matrix product may depend on it
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError as error:
         raise RunError(

@@ -23,7 +23,7 @@ from fedrec_unlearn.federation.state import RunState, ServerState, number_bytes
 from fedrec_unlearn.federation.term import UserTerm
 from fedrec_unlearn.federation.term_copies import term_bytes
 from fedrec_unlearn.federation.transport import Transport
-from fedrec_unlearn.models import Objective, Recommender
+from fedrec_unlearn.models import Given, Objective, Recommender
 
 IntArray = NDArray[np.int64]
 
@@ -40,6 +40,8 @@ class Workload:
     transport: Transport | ExchangeTransport
     features: Tensor | None = None
     """Item features (m, F), or None."""
+    user_features: Tensor | None = None
+    """The clients' own features (n_users, F'), or None; like private rows they enter no message."""
     term: UserTerm | None = None
     """A further loss on the private rows, or None."""
     frozen: bool = False
@@ -83,6 +85,18 @@ class Workload:
     def local(self, users: Tensor, round_number: int) -> LocalData:
         """What `users`, int64 (C,), train on in a round."""
         return self.clients.local(users, self.seed, round_number, self.num_negatives, self.config.max_items)
+
+    def given(self, items: Tensor, users: Tensor, round_number: int, epoch: int) -> Given:
+        """What scores depend on beside rows and dense parameters, in one step of training.
+
+        Args:
+            items: ids of items, int64 (...).
+            users: ids of users, int64 (...).
+            round_number, epoch: coordinates of random draws.
+        """
+        features = None if self.features is None else self.features[items]
+        own = None if self.user_features is None else self.user_features[users]
+        return Given(features, own, (round_number, epoch))
 
     def touched(self, users: Tensor) -> Tensor:
         """Item rows each of `users` touches in a round, int64 (C,)."""

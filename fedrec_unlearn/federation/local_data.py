@@ -60,6 +60,7 @@ class LocalData:
     neg_items: Tensor
     """int64 (N,)."""
     neg_owner: Tensor
+    round_number: int = 0
 
     @property
     def counts(self) -> Tensor:
@@ -91,6 +92,7 @@ class LocalData:
             neg_ptr,
             self.neg_items[negatives],
             self.neg_owner[negatives],
+            self.round_number,
         )
 
     def partners(self, repeat: int, epoch: int) -> Tensor | None:
@@ -173,7 +175,9 @@ class ClientData:
             keys = self.rank_keys.index_select(0, positions)
             positives, negatives = (pos_ptr, owners), (neg_ptr, neg_owner, neg_places)
             neg_items = _systematic(keys, *positives, *negatives, pools, unseen, starts, self.n_items)
-        whole = LocalData(users, pos_ptr, pos_items, owners, places, ratings, neg_ptr, neg_items, neg_owner)
+        whole = LocalData(
+            users, pos_ptr, pos_items, owners, places, ratings, neg_ptr, neg_items, neg_owner, round_number
+        )
         if torch.equal(taken, counts):
             return whole
         words = hash_counters_torch(stream_key(seed, Purpose.SUBSET, round_number), positions)

@@ -125,16 +125,21 @@ def train_copies(
     given = block.rows(state.server.items) if fetched is None else block.spread(fetched)
     items = {name: part.contiguous().clone() for name, part in layout.parts(given).items()}
     dense = {name: value.expand(n_clients, *value.shape).clone() for name, value in state.server.dense.items()}
-    features = None if work.features is None else block.rows(work.features)
+    cells = block.items.view(n_clients, -1)
     share = _decay_share(block, local, dtype).unsqueeze(-1) if config.l2 else None
     first_loss: Tensor | None = None
     for epoch in range(config.local_epochs):
         leaves = [tensor.requires_grad_() for tensor in (row, *items.values(), *dense.values())]
-        user = work.model.user_tower(work.model.user_layout.parts(row), dense)
-        scores = work.model.interact(user, work.model.item_tower(items, dense, features), dense)
+        seen = work.given(cells, local.users, local.round_number, epoch)
+        scores = work.model.score_parts(work.model.user_layout.parts(row), items, dense, seen)
         loss, slope = _score_slopes(work, scores, block, local, epoch)
         first_loss = loss if first_loss is None else first_loss
-        gradients = torch.autograd.grad(scores, leaves, slope, allow_unused=True)
+        outputs, flows = [scores], [slope]
+        penalty = work.model.penalty(dense)
+        if penalty is not None:
+            outputs.append(penalty)
+            flows.append(torch.ones_like(penalty))
+        gradients = torch.autograd.grad(outputs, leaves, flows, allow_unused=True)
         with torch.no_grad():
             for leaf in leaves:
                 leaf.requires_grad_(False)

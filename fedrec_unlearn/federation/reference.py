@@ -86,16 +86,16 @@ class ReferenceEngine:
             local, fetched = exchange.fetch(local)
         n, k = len(local.pos_items), len(local.neg_items)
         item_ids = torch.cat([local.pos_items, local.neg_items])
-        features = None if work.features is None else work.features[item_ids]
 
         row = state.private[user].clone()
-        given = items = state.server.items[item_ids] if fetched is None else fetched
+        start = items = state.server.items[item_ids] if fetched is None else fetched
         dense = {name: value.clone() for name, value in state.server.dense.items()}
         first_loss = 0.0
         for epoch in range(config.local_epochs):
             leaves = [tensor.detach().requires_grad_() for tensor in (row, items, *dense.values())]
             row, items, dense = leaves[0], leaves[1], dict(zip(dense, leaves[2:], strict=True))
-            scores = work.model.score(row, items, dense, features)
+            given = work.given(item_ids, chosen[0], round_number, epoch)
+            scores = work.model.score(row, items, dense, given)
             partner = self._partner(n, k, epoch, scores.device)
             loss = work.objective.client_loss(scores[:n], scores[n:], local.ratings, partner)
             if epoch == 0:
@@ -103,7 +103,11 @@ class ReferenceEngine:
             penalty = row.square().sum() + items[:n].square().sum() / n
             if k:
                 penalty = penalty + items[n:].square().sum() / k
-            gradients = torch.autograd.grad(loss + 0.5 * config.l2 * penalty, leaves, allow_unused=True)
+            total = loss + 0.5 * config.l2 * penalty
+            own_penalty = work.model.penalty(dense)
+            if own_penalty is not None:
+                total = total + own_penalty
+            gradients = torch.autograd.grad(total, leaves, allow_unused=True)
             if term is not None:
                 extra = term.step(row.detach().unsqueeze(0), epoch)[0]
                 gradients = (gradients[0] + extra, *gradients[1:])
@@ -122,14 +126,14 @@ class ReferenceEngine:
 
         update = ClientUpdate(
             item_ids,
-            message_form(given - items),
+            message_form(start - items),
             {name: message_form(state.server.dense[name] - value) for name, value in dense.items()},
             weight,
         )
-        total: float | int = n * first_loss
+        loss_sum: float | int = n * first_loss
         if bits is not None:
-            total = int(quantise(torch.tensor(n * first_loss, dtype=torch.float64), bits))
-        return update, snap(row, bits), total, local.counts
+            loss_sum = int(quantise(torch.tensor(n * first_loss, dtype=torch.float64), bits))
+        return update, snap(row, bits), loss_sum, local.counts
 
     def _term(self, state: RunState, user: int, round_number: int) -> TermCopies | None:
         work = self.workload

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from fedrec_unlearn.federation import bilinear, padded
+from fedrec_unlearn.federation import bilinear, padded, pairs
 from fedrec_unlearn.federation.contribution import Contribution
 from fedrec_unlearn.federation.engine import IntArray, Workload
 from fedrec_unlearn.federation.local_data import LocalData
@@ -28,7 +28,8 @@ class VectorisedEngine:
 
     A cohort is cut into blocks whose tensors fit `federation.block_mib`. Blocks hold clients of similar size,
     so padding stays small. The way through a block is chosen by what the model and the mode allow: bilinear
-    (MF, FM), one shared step (one local epoch), or client-specific copies (everything else).
+    (MF, FM), one shared step through towers or pair by pair (one local epoch), or client-specific copies (everything
+    else).
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -54,6 +55,10 @@ class VectorisedEngine:
                 bilinear.train_block(work, state, local, contribution, decay, self._term(state, local, round_number))
             if work.config.l2:
                 contribution.items.addcmul_(decay.unsqueeze(1), state.server.items)
+        elif work.config.local_epochs == 1 and not work.config.ring and not work.model.has_towers:
+            step = pairs.PairStep(work, state)
+            for local in self._ragged_blocks(users, entries, round_number, pairs.bytes_per_entry(work.model)):
+                step.train_block(local, contribution, self._term(state, local, round_number))
         elif work.config.local_epochs == 1 and not work.config.ring:
             blocks = self._ragged_blocks(users, entries, round_number)
             touched = None
@@ -101,10 +106,13 @@ class VectorisedEngine:
         chosen = torch.from_numpy(np.ascontiguousarray(users)).to(work.clients.device)
         return work.local(chosen, round_number)
 
-    def _ragged_blocks(self, users: IntArray, entries: IntArray, round_number: int) -> Iterator[LocalData]:
-        """Blocks cut by the sum of their entries."""
-        per_entry = _BYTES_PER_RAGGED_ENTRY + 8 * self.workload.config.local_epochs
-        per_entry += 8 * sum(self.workload.model.head_widths)
+    def _ragged_blocks(
+        self, users: IntArray, entries: IntArray, round_number: int, per_entry: int | None = None
+    ) -> Iterator[LocalData]:
+        """Blocks cut by the sum of their entries, of `per_entry` bytes each."""
+        if per_entry is None:
+            per_entry = _BYTES_PER_RAGGED_ENTRY + 8 * self.workload.config.local_epochs
+            per_entry += 8 * sum(self.workload.model.head_widths)
         limit = max(1, self.block_bytes // per_entry)
         block_of = np.cumsum(entries) // limit
         for block in np.split(users, np.flatnonzero(np.diff(block_of)) + 1):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fedrec_unlearn.config import ModelConfig
 from fedrec_unlearn.errors import ModelError
-from fedrec_unlearn.models.base import Bilinear, Dense, Parts, Recommender, RowLayout, Tower
+from fedrec_unlearn.models.base import Bilinear, Dense, Given, Parts, Recommender, RowLayout, Tower
 from fedrec_unlearn.models.deepfm import DeepFM
 from fedrec_unlearn.models.fm import FM
 from fedrec_unlearn.models.mf import MF
 from fedrec_unlearn.models.ncf import NCF
-from fedrec_unlearn.models.objectives import BCE, BPR, MSE, Objective, make_objective
+from fedrec_unlearn.models.objectives import BCE, BPR, MSE, LabelledBCE, Objective, make_objective
 from fedrec_unlearn.models.pfedrec import PFedRec
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "Bilinear",
     "DeepFM",
     "Dense",
+    "Given",
+    "LabelledBCE",
     "Objective",
     "PFedRec",
     "Parts",

@@ -4,7 +4,8 @@ A model owns no tensors. It says which columns a user's private row and an item'
 parameters are shared, and how a score follows from them; the federation holds the tables. The score is
 written as two towers and an interaction, all of which broadcast over leading batch dimensions, so one
 definition serves a single client (no batch), a block of clients (batch C) and a block whose clients have
-drifted apart (dense parameters with a batch dimension too).
+drifted apart (dense parameters with a batch dimension too). A model whose score has no such form says so
+(`Recommender.has_towers`) and gives the score itself, for rows of single clients and for a list of pairs.
 """
 
 from __future__ import annotations
@@ -88,6 +89,17 @@ class Tower(NamedTuple):
     """(..., h): this side's share of the first hidden layer of `Recommender.head`."""
 
 
+class Given(NamedTuple):
+    """What a score may depend on beside rows and dense parameters."""
+
+    features: Tensor | None = None
+    """Item features, (..., L, F) beside item rows (..., L, width)."""
+    user_features: Tensor | None = None
+    """The clients' own features, (..., F') beside private rows (..., width); they stay on the client."""
+    draw: tuple[int, int] | None = None
+    """Round and local epoch of a training step, coordinates of random draws (dropout); None when a model is judged."""
+
+
 class Recommender(ABC):
     """A recommender as the federation sees it.
 
@@ -112,6 +124,8 @@ class Recommender(ABC):
     """Shared dense parameters: travel whole."""
     head_widths: tuple[int, ...] = ()
     """Widths of the hidden layers of `head`; empty where the model has none."""
+    has_towers: bool = True
+    """Whether the score has the form above; otherwise `score_parts` and `score_pairs` are the model's own."""
 
     def __init__(self, n_users: int, n_items: int, feature_fields: tuple[int, ...] = ()) -> None:
         if n_users < 1 or n_items < 2:
@@ -154,20 +168,54 @@ class Recommender(ABC):
             score = score + self.head(user.hidden.unsqueeze(-2) + items.hidden, dense)
         return score
 
-    def score(self, user: Tensor, items: Tensor, dense: Dense, features: Tensor | None = None) -> Tensor:
+    def score(self, user: Tensor, items: Tensor, dense: Dense, given: Given | Tensor | None = None) -> Tensor:
         """Scores of items for users.
 
         Args:
             user: private rows, shape (..., user_layout.width).
             items: item rows, shape (..., L, item_layout.width).
             dense: shared parameters.
-            features: item features, shape (..., L, sum(feature_fields)).
+            given: what else the score depends on; a tensor stands for the item features alone.
 
         Returns:
             shape (..., L); higher means preferred (the rating less its mean under the mse objective).
         """
-        user_tower = self.user_tower(self.user_layout.parts(user), dense)
-        return self.interact(user_tower, self.item_tower(self.item_layout.parts(items), dense, features), dense)
+        if not isinstance(given, Given):
+            given = Given(given)
+        return self.score_parts(self.user_layout.parts(user), self.item_layout.parts(items), dense, given)
+
+    def score_parts(self, user: Parts, items: Parts, dense: Dense, given: Given) -> Tensor:
+        """`score` of rows that are already cut into named columns: (..., width) and (..., L, width) give (..., L)."""
+        return self.interact(self.user_tower(user, dense), self.item_tower(items, dense, given.features), dense)
+
+    def score_pairs(
+        self, user: Parts, items: Parts, dense: Dense, owner: Tensor, place: Tensor, given: Given
+    ) -> Tensor:
+        """Scores of a list of pairs that share the dense parameters; for models without towers.
+
+        Args:
+            user: columns of C private rows.
+            items: columns of M item rows.
+            dense: shared parameters.
+            owner: int64 (E,), which of the C users each pair is about.
+            place: int64 (E,), which of the M items.
+            given: features of the M items (M, F) and of the C users (C, F').
+
+        Returns:
+            shape (E,).
+        """
+        raise NotImplementedError(f"{self.name} is computed through its towers")
+
+    def penalty(self, dense: Dense) -> Tensor | None:
+        """A term of the client's loss that depends on the dense parameters alone, or None.
+
+        Args:
+            dense: shared parameters, with or without a leading client dimension.
+
+        Returns:
+            a scalar, or (C,) where the parameters have a client dimension.
+        """
+        return None
 
     def interact_all(self, user: Tower, items: Tower, dense: Dense) -> Tensor:
         """Scores of the whole catalogue: towers of B users and of m items give (B, m)."""

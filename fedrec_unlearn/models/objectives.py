@@ -84,6 +84,23 @@ class BCE(Objective):
         return F.softplus(score), torch.sigmoid(score)
 
 
+class LabelledBCE(Objective):
+    """Binary cross-entropy of the client's own items against labels 0 and 1 that come with them; nothing is drawn."""
+
+    name = "labelled_bce"
+    pairwise = False
+    needs_negatives = False
+    needs_ratings = True
+
+    def client_loss(self, positive: Tensor, negative: Tensor, ratings: Tensor | None, partner: Tensor) -> Tensor:
+        assert ratings is not None
+        return (F.softplus(positive) - ratings * positive).mean()
+
+    def point(self, score: Tensor, target: Tensor | None, positive: bool) -> tuple[Tensor, Tensor]:
+        assert target is not None
+        return F.softplus(score) - target * score, torch.sigmoid(score) - target
+
+
 class MSE(Objective):
     """Squared error of the score against the rating less the mean training rating."""
 

@@ -69,7 +69,7 @@ def score_directions(assembly: Assembly, state: RunState) -> torch.Tensor | None
     the score is not linear in the private row.
     """
     model = assembly.workload.model
-    if model.head_widths:
+    if model.head_widths or not model.has_towers:
         return None
     with torch.no_grad():
         parts = model.item_layout.parts(state.server.items)
