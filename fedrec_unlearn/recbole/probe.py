@@ -155,8 +155,8 @@ def find_penalty(
             raise ModelError(_other_loss(recommender.name, f"it ends in {type(error).__name__}: {error}")) from error
         rest.append(float(own - base))
         size = max(size, abs(float(base)))
-    tolerance = 1e-4 * (1.0 + size)
-    if max(rest) - min(rest) > tolerance + 1e-3 * abs(rest[0]):
+    tolerance = 1e-5 * (1.0 + size + abs(rest[0]))
+    if max(rest) - min(rest) > tolerance:
         what = f"it differs from {objective.name} of its scores by {rest[0]:.4g} and {rest[1]:.4g} for two users"
         raise ModelError(_other_loss(recommender.name, what))
     if max(map(abs, rest)) <= tolerance:
@@ -172,9 +172,9 @@ def _cannot(model: str, what: str) -> str:
 
 def _other_loss(model: str, what: str) -> str:
     return (
-        f"{model}'s own loss is not one a client can compute on its own pairs ({what}); objective: bpr or objective: "
-        "bce trains its scores with that loss instead, without what the model adds (set its reg weights to 0 to see "
-        "whether they are the reason)"
+        f"{model}'s own loss is not one a client can compute from its own pairs and the dense parameters ({what}). "
+        "If it adds norms of whole tables, set the model's reg weights to 0 (weight_decay decays the rows a client "
+        "touches); objective: bpr or objective: bce trains the model's scores with that loss instead of its own"
     )
 
 

@@ -7,6 +7,7 @@ of dropout inside the model takes its mask from a hash of those coordinates; any
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -105,7 +106,9 @@ class CountedDropout(TorchFunctionMode):
         def dropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
             return self._drop(input, p, training, rows_per_pair=input.shape[0] // self.keys.shape[0])
 
-        if options.get("need_weights") is False and options.get("dropout_p") and options.get("training"):
+        given = inspect.signature(functional.multi_head_attention_forward).bind(*args, **options)
+        given.apply_defaults()
+        if given.arguments["dropout_p"] and given.arguments["training"] and not given.arguments["need_weights"]:
             raise ModelError("the model drops attention weights inside a fused kernel; set its attention dropout to 0")
         with mock.patch.object(functional, "dropout", dropped):
             return functional.multi_head_attention_forward(*args, **options)
@@ -121,13 +124,15 @@ class CountedDropout(TorchFunctionMode):
             )
         width = rows_per_pair * x[0].numel()
         threshold = round(p * 65536)
+        if threshold == 65536:
+            return x * 0.0
         self.calls += 1
         words = -(-width // _PER_WORD)
         places = torch.arange(words, dtype=torch.int64, device=x.device)
         drawn = hash_counters_torch(stream_key(self.calls, Purpose.DROPOUT), self.keys.unsqueeze(-1) + places)
         bits = drawn.view(torch.int16).reshape(rows, words * _PER_WORD)[:, :width]
         # the 16-bit numbers are read as signed, from -2**15
-        kept = (bits >= threshold - 32768).to(x.dtype) * (65536.0 / max(65536 - threshold, 1))
+        kept = (bits >= threshold - 32768).to(x.dtype) * (65536.0 / (65536 - threshold))
         return x * kept.view(x.shape)
 
 
