@@ -77,6 +77,11 @@ def bind(model: nn.Module, config: Any, dataset: Any) -> Binding:
     """
     objective, num_negatives = _objective(model, config)
     if isinstance(model, FederatedModel):
+        if not num_negatives:
+            raise ConfigError(
+                f"train_neg_sample_args: {type(model).__name__} needs negatives; for example "
+                "{distribution: uniform, sample_num: 1}"
+            )
         return Binding(model, model.recommender, objective, num_negatives)
     fields = (config["USER_ID_FIELD"], config["ITEM_ID_FIELD"])
     device = next(model.parameters()).device if list(model.parameters()) else torch.device("cpu")
@@ -145,7 +150,7 @@ def _fields(
 
 
 def _read_own(model: FederatedModel) -> Tables:
-    dense = {name: value.detach().clone() for name, value in model.dense.items()}
+    dense = {name: value.detach().clone() for name, value in model.shared.items()}
     return model.user_rows.detach()[1:].clone(), model.item_rows.detach()[1:].clone(), dense
 
 
@@ -153,7 +158,7 @@ def _read_own(model: FederatedModel) -> Tables:
 def _write_own(model: FederatedModel, private: Tensor, items: Tensor, dense: Mapping[str, Tensor]) -> None:
     model.user_rows[1:] = private.to(model.user_rows.dtype)
     model.item_rows[1:] = items.to(model.item_rows.dtype)
-    for name, value in model.dense.items():
+    for name, value in model.shared.items():
         value.copy_(dense[name])
 
 

@@ -105,7 +105,8 @@ def partition_of(model: nn.Module, config: Any) -> Partition:
     n_tokens, user_offset, item_offset = offsets or (0, 0, 0)
     embeddings = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.Embedding)}
     embeddings |= {path for path in parameters if "." not in path}  # a bare parameter: a bias for each user
-    shared, dense = [], []
+    shared: list[str] = []
+    dense: list[str] = []
     for path, value in parameters.items():
         if path in private or path in items:
             continue
