@@ -5,18 +5,37 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from fedrec_unlearn.config import Config
+from fedrec_unlearn.data import Dataset
 from fedrec_unlearn.federation.cohort import Cohorts
-from fedrec_unlearn.federation.engine import make_engine
+from fedrec_unlearn.federation.engine import Workload, make_engine
 from fedrec_unlearn.federation.state import RunState, apply_contribution
-from fedrec_unlearn.pipeline.assembly import Assembly
 from fedrec_unlearn.pipeline.terms import attributes_to_unlearn
 from fedrec_unlearn.progress import Progress
 from fedrec_unlearn.unlearning.afterwards import change_rows
+
+
+class Trained(Protocol):
+    """What there is to know of a run; an `Assembly` is one."""
+
+    @property
+    def config(self) -> Config:
+        """Its options."""
+        ...
+
+    @property
+    def dataset(self) -> Dataset:
+        """For the users' attributes."""
+        ...
+
+    @property
+    def workload(self) -> Workload:
+        """What its clients do."""
+        ...
 
 
 def without_term(state: RunState) -> RunState:
@@ -24,7 +43,7 @@ def without_term(state: RunState) -> RunState:
     return replace(state, server=state.server.copy_without_term(), private=state.private.clone())
 
 
-def apply_afterwards(assembly: Assembly, state: RunState, progress: Progress) -> tuple[RunState, dict[str, Any]]:
+def apply_afterwards(assembly: Trained, state: RunState, progress: Progress) -> tuple[RunState, dict[str, Any]]:
     """The step after training of the methods that have one.
 
     Args:
@@ -62,7 +81,7 @@ def apply_afterwards(assembly: Assembly, state: RunState, progress: Progress) ->
     }
 
 
-def score_directions(assembly: Assembly, state: RunState) -> torch.Tensor | None:
+def score_directions(assembly: Trained, state: RunState) -> torch.Tensor | None:
     """What a private row is multiplied with to score each item, (m, private row width).
 
     Up to an offset that does not depend on the item, so that a column of zeros stands for a user's bias. None where
@@ -78,14 +97,14 @@ def score_directions(assembly: Assembly, state: RunState) -> torch.Tensor | None
     return torch.nn.functional.pad(factors, (0, missing)) if missing >= 0 else None
 
 
-def attributes_quietly(config: Config, assembly: Assembly) -> list[Any]:
+def attributes_quietly(config: Config, assembly: Trained) -> list[Any]:
     """`attributes_to_unlearn` without repeating its warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return attributes_to_unlearn(config, assembly.dataset)
 
 
-def train_items(assembly: Assembly, state: RunState, rounds: int, progress: Progress) -> None:
+def train_items(assembly: Trained, state: RunState, rounds: int, progress: Progress) -> None:
     """Train item rows and dense parameters on, with private rows frozen; changes `state` in place."""
     work = replace(assembly.workload, frozen=True, term=None)
     engine = make_engine(work)
