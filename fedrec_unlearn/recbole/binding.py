@@ -107,6 +107,25 @@ def bind(model: nn.Module, config: Any, dataset: Any) -> Binding:
     return Binding(model, stock, objective, num_negatives, item_ids, user_ids, stock)
 
 
+def private_rows(model: nn.Module, config: Any) -> Tensor:
+    """What an attacker takes who gets hold of the users' rows: (n_users, width), float32 on the CPU.
+
+    Args:
+        model: one of this package's or a stock model, trained by whomever.
+        config: its configuration.
+
+    Raises:
+        ModelError: the model has no rows of users.
+    """
+    if isinstance(model, FederatedModel):
+        return model.recommender.user_representation(model.user_rows.detach()[1:]).float().cpu()
+    of = partition_of(model, config, for_clients=False)
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    rows = [parameters[name][1:].reshape(of.n_users, -1) for name in of.private]
+    rows += [parameters[name][of.user_offset + 1 :][: of.n_users] for name in of.shared_tables]
+    return torch.cat(rows, 1).float().cpu()
+
+
 def _objective(model: nn.Module, config: Any) -> tuple[Objective, int]:
     """The loss on scores, and negatives drawn for each positive."""
     sampling = config["train_neg_sample_args"] or {}

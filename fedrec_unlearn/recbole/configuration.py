@@ -40,6 +40,17 @@ def _config_class() -> type:
         Where `checkpoint_dir` is not given, checkpoints go to a temporary folder that lives as long as this object.
         """
 
+        def __init__(self, model: Any, dataset: str, files: list[str], values: dict[str, Any], federated: bool) -> None:
+            self._federated_defaults = federated
+            super().__init__(model, dataset, files, values)
+
+        def _load_internal_config_dict(self, model: str, model_class: type, dataset: str) -> None:
+            super()._load_internal_config_dict(model, model_class, dataset)
+            if self._federated_defaults:
+                from fedrec_unlearn.recbole.defaults import model_defaults
+
+                self.internal_config_dict.update(model_defaults(model))
+
         def _load_cmd_line(self) -> dict[str, Any]:
             return {}
 
@@ -81,6 +92,8 @@ def make_config(
     dataset: str,
     config_dict: Mapping[str, Any] | None = None,
     config_files: Sequence[str | Path] = (),
+    *,
+    federated: bool = False,
 ) -> Any:
     """RecBole's configuration from values and files alone.
 
@@ -90,6 +103,7 @@ def make_config(
         config_dict: options that win over the files, under RecBole's names. `data_path` is honoured for ml-100k too,
             which stock RecBole always reads from its own folder.
         config_files: YAML files, later ones win.
+        federated: take this package's defaults for a run with clients (`properties/`) where files and dict say nothing.
 
     Raises:
         ConfigError: a file is missing, or RecBole does not know the model.
@@ -101,7 +115,7 @@ def make_config(
     config_class = _config_class()
     if isinstance(model, str):
         _check_model(model)
-    config = config_class(model, dataset, [str(file) for file in config_files], dict(config_dict or {}))
+    config = config_class(model, dataset, [str(file) for file in config_files], dict(config_dict or {}), federated)
     if "data_path" in config.external_config_dict:
         config["data_path"] = str(Path(config.external_config_dict["data_path"]) / config["dataset"])
     return config

@@ -67,7 +67,7 @@ class Partition:
         )
 
 
-def partition_of(model: nn.Module, config: Any) -> Partition:
+def partition_of(model: nn.Module, config: Any, *, for_clients: bool = True) -> Partition:
     """Tell a model's private rows from the rest.
 
     A table is private if it is an embedding, or a bare parameter, with a row for each user and "user" in its name, or
@@ -78,6 +78,7 @@ def partition_of(model: nn.Module, config: Any) -> Partition:
     Args:
         model: a RecBole model.
         config: its configuration.
+        for_clients: refuse models that no client could run; without it, any model that has rows of users will do.
 
     Raises:
         ConfigError: `private_parameters` or `item_parameters` name something that is no such table.
@@ -85,9 +86,10 @@ def partition_of(model: nn.Module, config: Any) -> Partition:
     """
     name = type(model).__name__
     kind = getattr(getattr(model, "type", None), "name", "")
-    if kind in _NOT_FOR_CLIENTS:
+    if for_clients and kind in _NOT_FOR_CLIENTS:
         raise ModelError(f"{name} cannot be trained by clients: {_NOT_FOR_CLIENTS[kind]}; {_ALTERNATIVES}")
-    _need_no_batch_norm(model)
+    if for_clients:
+        _need_no_batch_norm(model)
     told = {
         "private_parameters": tuple(config["private_parameters"] or ()),
         "item_parameters": tuple(config["item_parameters"] or ()),
@@ -95,7 +97,8 @@ def partition_of(model: nn.Module, config: Any) -> Partition:
     parameters = dict(model.named_parameters())
     fields = (config["USER_ID_FIELD"], config["ITEM_ID_FIELD"])
     n_users, n_items = _sizes(model, fields)
-    _need_no_interactions(model, n_users + 1, n_items + 1)
+    if for_clients:
+        _need_no_interactions(model, n_users + 1, n_items + 1)
     for option, names in told.items():
         rows = (n_users if option == "private_parameters" else n_items) + 1
         for given in names:
