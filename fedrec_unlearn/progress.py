@@ -66,8 +66,10 @@ class Interrupted(KeyboardInterrupt):
     A `KeyboardInterrupt`, so that nothing that catches `Exception` swallows it.
     """
 
-    def __init__(self, run: Path) -> None:
-        """An interruption of the run in folder `run`."""
+    def __init__(self, run: Path, how: str = "") -> None:
+        """An interruption of the run in folder `run`; `how` is the command that goes on with it."""
         super().__init__(f"interrupted; {run} can be resumed")
         self.run = run
-        """The run folder, complete up to its last checkpoint."""
+        """The run folder, complete up to its last checkpoint, or that checkpoint's file."""
+        self.how = how
+        """The command to go on with; empty: that of a run folder."""

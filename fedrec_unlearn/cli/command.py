@@ -26,6 +26,7 @@ VERBS = {
     "sweep": "try strengths of unlearning, judge each by fresh attackers, choose one",
     "attack": "infer user attributes from what a trained run shows",
     "report": "write one page, JSON and CSV on one or several runs",
+    "recbole": "train a RecBole model with every user as a client, unlearn and attack",
     "bench": "regenerate the tables of a paper",
     "export": "write the trained embeddings to a file for other programs",
     "certs": "make certificates and keys for a trial of two servers",
@@ -131,7 +132,8 @@ def _interruption(stop: KeyboardInterrupt) -> str:
     if not isinstance(stop, Interrupted):
         return "interrupted"
     run = shlex.quote(str(stop.run))
-    return f"interrupted; {run} holds the run up to its last checkpoint. Go on with:\n  fedrec train --resume {run}"
+    how = stop.how or f"fedrec train --resume {run}"
+    return f"interrupted; {run} holds the run up to its last checkpoint. Go on with:\n  {how}"
 
 
 def _unexpected(error: Exception, debug: bool) -> str:

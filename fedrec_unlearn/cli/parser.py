@@ -29,6 +29,10 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.switches: set[str] = set()
         """Flags whose value may be left out, which then is true."""
+        self.takes_any = False
+        """Whether options it does not know are kept instead of refused, if they are written --name=value."""
+        self.others: dict[str, str] = {}
+        """Those that were kept: name without dashes, ``_`` between words, to value."""
         self.add_argument("--quiet", "-q", action="store_true", help="print nothing but the result's path")
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -62,6 +66,9 @@ class CommandParser(argparse.ArgumentParser):
                 continue
             name, equals, value = word.partition("=")
             flag = name.replace("_", "-")
+            if flag not in self._option_string_actions and self.takes_any and equals:
+                self.others[name.removeprefix("--").replace("-", "_")] = value
+                continue
             if flag not in self._option_string_actions:
                 raise ConfigError(f"unknown option {name}{self._near(flag)}")
             if flag in self.switches and not equals:

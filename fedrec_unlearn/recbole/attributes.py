@@ -7,6 +7,7 @@ to RecBole's ids by the users' names.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from itertools import islice
@@ -41,7 +42,7 @@ def read_attributes(config: Any, dataset: Any, names: Sequence[str]) -> list[Att
     """
     if not names:
         return []
-    folder, data_name, key = Path(config["data_path"]), config["dataset"], config["USER_ID_FIELD"]
+    folder, data_name, key = Path(os.path.normpath(config["data_path"])), config["dataset"], config["USER_ID_FIELD"]
     file = text_files(folder, data_name).get(f"{data_name}.user")
     wanted = ", ".join(names)
     if file is None:

@@ -21,7 +21,7 @@ from fedrec_unlearn.federation.state import RunState, ServerState, apply_contrib
 from fedrec_unlearn.pipeline.afterwards import apply_afterwards
 from fedrec_unlearn.pipeline.terms import attributes_to_unlearn, make_term
 from fedrec_unlearn.pipeline.transports import transport_of
-from fedrec_unlearn.progress import SilentProgress
+from fedrec_unlearn.progress import Progress, SilentProgress
 from fedrec_unlearn.recbole.binding import Binding
 
 
@@ -128,7 +128,9 @@ class Clients:
         server = self.state.server
         self.binding.write(self.state.private, server.items, server.dense)
 
-    def unlearn(self, config: Config, attributes: Sequence[Attribute]) -> dict[str, Any]:
+    def unlearn(
+        self, config: Config, attributes: Sequence[Attribute], progress: Progress | None = None
+    ) -> dict[str, Any]:
         """Remove attributes from the private rows, in place.
 
         Adversarial methods train on for `unlearn.further_rounds` rounds; the others change the rows once.
@@ -136,6 +138,7 @@ class Clients:
         Args:
             config: with section `unlearn`.
             attributes: their labels.
+            progress: told of rounds, where there are any.
 
         Returns:
             method, attributes, seconds and bytes where they are known.
@@ -157,30 +160,36 @@ class Clients:
         run = _Run(config, dataset, replace(self.work, config=config.federation))
         done: dict[str, Any] = {"attributes": list(options.attributes), "method": options.method}
         if options.adversarial:
-            self._train_against(run)
+            self._train_against(run, progress or SilentProgress())
             done["rounds"] = options.further_rounds
         if options.afterwards:
-            state, more = apply_afterwards(run, self.state, SilentProgress())
+            state, more = apply_afterwards(run, self.state, progress or SilentProgress())
             self.state.private.copy_(state.private)  # in the place of the old rows, so that none is left
             self.state.server = state.server
             done |= more
         return done
 
-    def _train_against(self, run: _Run) -> None:
+    def _train_against(self, run: _Run, progress: Progress) -> None:
         before, cohorts = self.work, self.cohorts
         term = make_term(run.config, run.dataset, before.model, self.device)
         assert term is not None
         self.work = replace(before, term=term)
         self.state.server.add_term(term.initial(run.config.seed), run.config.federation)
+        rounds = run.config.unlearn.further_rounds
+        progress.start(f"training against {', '.join(run.config.unlearn.attributes)}", rounds, "round")
         try:
             engine = make_engine(self.work)
-            for _ in range(run.config.unlearn.further_rounds):
+            for done in range(1, rounds + 1):
                 self._round(engine, term.server_learning_rate)
+                progress.advance(done, {"loss": self.standing.loss / max(self.standing.interactions, 1)})
         finally:
+            progress.finish()
             self.work, self.cohorts, self.standing = before, cohorts, Standing()
             self.state.server = self.state.server.copy_without_term()
 
-    def attack(self, attributes: Sequence[Attribute], options: AttackConfig) -> list[AttackResult]:
+    def attack(
+        self, attributes: Sequence[Attribute], options: AttackConfig, progress: Progress | None = None
+    ) -> list[AttackResult]:
         """Infer attributes from the private rows of the users that train.
 
         Raises:
@@ -188,24 +197,32 @@ class Clients:
         """
         users = self.work.eligible()
         rows = self.binding.recommender.user_representation(self.state.private).cpu().double().numpy()[users]
-        return attack_rows(rows, [replace(a, labels=a.labels[users]) for a in attributes], options)
+        return attack_rows(rows, [replace(a, labels=a.labels[users]) for a in attributes], options, progress)
 
 
-def attack_rows(rows: Any, attributes: Sequence[Attribute], options: AttackConfig) -> list[AttackResult]:
+def attack_rows(
+    rows: Any, attributes: Sequence[Attribute], options: AttackConfig, progress: Progress | None = None
+) -> list[AttackResult]:
     """Infer attributes from rows, (n, width), by every attacker of the options."""
+    told = progress or SilentProgress()
     results: list[AttackResult] = []
     for attribute in attributes:
-        results += infer_attribute(
-            rows,
-            attribute.labels,
-            attribute=attribute.name,
-            classes=attribute.classes,
-            attackers=options.attackers,
-            folds=options.folds,
-            inner_folds=options.inner_folds,
-            seeds=options.seeds,
-            jobs=options.jobs,
-        )
+        told.start(f"attack on {attribute.name}", 0, "fold")
+        try:
+            results += infer_attribute(
+                rows,
+                attribute.labels,
+                attribute=attribute.name,
+                classes=attribute.classes,
+                attackers=options.attackers,
+                folds=options.folds,
+                inner_folds=options.inner_folds,
+                seeds=options.seeds,
+                jobs=options.jobs,
+                progress=lambda done, total, attacker: told.advance(done, {"attacker": attacker}),
+            )
+        finally:
+            told.finish()
     return results
 
 

@@ -14,13 +14,13 @@ import importlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import yaml
 
 from fedrec_unlearn.config import AttackConfig, Config
 from fedrec_unlearn.config_file import load_config
-from fedrec_unlearn.config_options import did_you_mean, options
+from fedrec_unlearn.config_options import did_you_mean, options, options_by_name
 from fedrec_unlearn.errors import ConfigError
 
 OWN = {
@@ -105,7 +105,7 @@ def _names(config: Any, key: str) -> tuple[str, ...]:
     value = config[key]
     if value is None or value is False:
         return ()
-    names = [value] if isinstance(value, str) else value
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(f"{key}: must be the name of a user attribute or a list of names, not {value!r}")
     return tuple(names)
@@ -138,7 +138,7 @@ def to_config(config: Any, *, num_negatives: int, objective: str, rounds: int = 
         "federation.server_learning_rate": config["learning_rate"],
         "federation.l2": config["weight_decay"],
     }
-    given |= {name: config[key] for key, name in option_keys().items() if config[key] is not None}
+    given |= {name: _listed(name, config[key]) for key, name in option_keys().items() if config[key] is not None}
     attributes = fields_to_unlearn(config)
     if attributes:
         given["unlearn.attributes"] = list(attributes)
@@ -153,9 +153,16 @@ def attack_options(config: Any) -> AttackConfig:
         ConfigError: a value that does not fit; named by RecBole's key.
     """
     names = {key: name for key, name in option_keys().items() if name.startswith("attack.")}
-    given: dict[str, Any] = {name: config[key] for key, name in names.items() if config[key] is not None}
+    given: dict[str, Any] = {name: _listed(name, config[key]) for key, name in names.items() if config[key] is not None}
     given["attack.attributes"] = list(sensitive_fields(config))
     return _loaded(given).attack
+
+
+def _listed(name: str, value: Any) -> Any:
+    """The value; a single one, or texts between commas, as a list where the option is one."""
+    if get_origin(options_by_name()[name].annotation) is not tuple or isinstance(value, (list, tuple)):
+        return value
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else [value]
 
 
 def _loaded(given: Mapping[str, Any]) -> Config:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedrec_unlearn.attacks import AttackResult
 from fedrec_unlearn.errors import ConfigError
+from fedrec_unlearn.progress import Progress, SilentProgress
 from fedrec_unlearn.recbole.clients import strongest
 from fedrec_unlearn.recbole.configuration import make_config
 from fedrec_unlearn.recbole.options import fields_to_unlearn, sensitive_fields
@@ -27,6 +28,7 @@ def run_fedrec(
     *,
     resume: str | Path | None = None,
     verbose: bool = True,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Train a RecBole model with every user as a client, test it, and unlearn and attack what the options name.
 
@@ -43,6 +45,7 @@ def run_fedrec(
         saved: keep the best pass by `valid_metric`, in `checkpoint_dir`; without it the last pass is tested.
         resume: a checkpoint of an interrupted run to go on from.
         verbose: log a line for each pass.
+        progress: told of passes, of rounds of unlearning and of attacks.
 
     Returns:
         RecBole's `best_valid_score`, `valid_score_bigger`, `best_valid_result` and `test_result`; `trainer`, which
@@ -60,6 +63,7 @@ def run_fedrec(
     dataset = dataset if dataset is not None else _named("dataset", config_file_list, values)
     config = make_config(model, dataset, values, config_file_list or (), federated=True)
     trainer, train, valid, test = _prepared(config)
+    trainer.progress = progress or SilentProgress()
     if resume is not None:
         trainer.resume(resume)
     trainer.prepare(train)
@@ -125,7 +129,7 @@ def _named(key: str, files: Sequence[str | Path] | None, values: Mapping[str, An
 def _prepared(config: Any) -> tuple[FederatedTrainer, Any, Any, Any]:
     """Trainer and loaders, made in the order of RecBole's own `run_recbole` and with its seeds."""
     data, tools = importlib.import_module("recbole.data"), importlib.import_module("recbole.utils")
-    folder = Path(config["data_path"])
+    folder = Path(os.path.normpath(config["data_path"]))
     if not (folder / f"{config['dataset']}.inter").exists() and not config["benchmark_filename"]:
         known = sorted(p.name for p in folder.parent.glob("*") if (p / f"{p.name}.inter").is_file())
         raise ConfigError(
@@ -133,7 +137,11 @@ def _prepared(config: Any) -> tuple[FederatedTrainer, Any, Any, Any]:
             + (f", or choose among {', '.join(known)}" if known else "")
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # raised inside RecBole, about its own use of torch
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        warnings.filterwarnings("ignore", message=r"torch\.sparse\.SparseTensor")
         tools.init_seed(config["seed"], config["reproducibility"])
         loaded = data.create_dataset(config)
         train, valid, test = data.data_preparation(config, loaded)

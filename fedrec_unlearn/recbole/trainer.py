@@ -23,7 +23,7 @@ from fedrec_unlearn.attacks import AttackResult
 from fedrec_unlearn.data.types import Attribute
 from fedrec_unlearn.errors import ConfigError, ModelError, RunError
 from fedrec_unlearn.federation.training import finish_round_first
-from fedrec_unlearn.progress import Interrupted
+from fedrec_unlearn.progress import Interrupted, Progress, SilentProgress
 from fedrec_unlearn.recbole import checkpoint
 from fedrec_unlearn.recbole.attributes import read_attributes, warn_if_input
 from fedrec_unlearn.recbole.binding import bind
@@ -39,6 +39,9 @@ from fedrec_unlearn.recbole.options import (
     sensitive_fields,
     to_config,
 )
+
+_TEMPORARY = "fedrec-recbole-"
+"""How folders begin that nobody asked for."""
 
 ATTACK_METRICS = frozenset({"attackauc", "attackbacc"})
 """Metrics that train attackers; left out of validation unless one of them decides."""
@@ -82,7 +85,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
             super().__init__(config, model)
         self.checkpoint_dir = asked
         if asked is None:
-            self.checkpoint_dir = tempfile.mkdtemp(prefix="fedrec-recbole-")
+            self.checkpoint_dir = tempfile.mkdtemp(prefix=_TEMPORARY)
             weakref.finalize(self, shutil.rmtree, self.checkpoint_dir, ignore_errors=True)
         # RecBole's name for the file, in the folder that was asked for
         self.saved_model_file: str = str(Path(self.checkpoint_dir) / Path(vars(self)["saved_model_file"]).name)
@@ -90,11 +93,13 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         """Set by `prepare`."""
         self.unlearned: list[str] = []
         """Attributes that were unlearned."""
+        self.progress: Progress = SilentProgress()
+        """Told of passes, of rounds of unlearning and of attacks, beside RecBole's log."""
         self._dataset: Any = None
         self._pending: tuple[dict[str, Any], str, bool] | None = None
         self._stop = threading.Event()
         self._valid_result: Any = None
-        self._validated = False
+        self._validated, self._loss = False, float("nan")
         self._written: set[Path] = set()
 
     def prepare(self, train_data: Any) -> Clients:
@@ -158,14 +163,19 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         self.prepare(train_data)
 
         def after_validation(epoch_idx: int, valid_score: float) -> None:
+            self.progress.advance(epoch_idx + 1, {"loss": self._loss, self.valid_metric: float(valid_score)})
             if callback_fn is not None:
                 callback_fn(epoch_idx, valid_score)
             if self._stop.is_set() and epoch_idx + 1 < self.epochs and self.cur_step <= self.stopping_step:
                 raise self._interrupted(epoch_idx + 1)
 
         self._validated = bool(valid_data) and self.eval_step > 0
-        with finish_round_first() as self._stop:
-            best = super().fit(train_data, valid_data, verbose, saved, show_progress, after_validation)
+        self.progress.start(f"{self.config['dataset']}-{self.config['model']}", self.epochs, "epoch")
+        try:
+            with finish_round_first() as self._stop:
+                best = super().fit(train_data, valid_data, verbose, saved, show_progress, after_validation)
+        finally:
+            self.progress.finish()
         if saved and Path(self.saved_model_file).is_file():
             self._take_over(checkpoint.read(self.saved_model_file, self.device), self.saved_model_file, False)
         return best
@@ -183,7 +193,10 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         clients.publish()
         if loss is None:
             raise self._interrupted(epoch_idx)
+        self._loss = loss
         judged = self._validated and (epoch_idx + 1) % self.eval_step == 0  # a pass is judged before it is left
+        if not judged:
+            self.progress.advance(epoch_idx + 1, {"loss": loss})
         if self._stop.is_set() and not judged and epoch_idx + 1 < self.epochs:
             raise self._interrupted(epoch_idx + 1)
         return loss
@@ -191,6 +204,11 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
     def _interrupted(self, epoch_idx: int) -> Interrupted:
         """Keep where training stands, in a file of its own beside the best pass."""
         best = Path(self.saved_model_file)
+        if best.parent.name.startswith(_TEMPORARY):  # that folder goes away with the process
+            kept = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}interrupted-"))
+            if best.is_file():
+                shutil.copyfile(best, kept / best.name)
+            best = kept / best.name
         path = best.with_name(f"{best.stem}-interrupted.pth")
         self._write(path, epoch_idx - 1, best.name)
         self.logger.info(f"interrupted; go on with trainer.resume({str(path)!r}) and fit")
@@ -351,7 +369,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
                 self.config[key] = value
         labels = self._attributes(names)
         warn_if_input(self.model, names)
-        done = clients.unlearn(config, labels)
+        done = clients.unlearn(config, labels, self.progress)
         clients.publish()
         self.unlearned = [*self.unlearned, *(name for name in names if name not in self.unlearned)]
         for path in sorted(self._written):
@@ -382,7 +400,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
             raise ConfigError(
                 "sensitive_fields: name user attributes to attack, for example sensitive_fields: [gender]"
             )
-        return clients.attack(self._attributes(names), attack_options(self.config))
+        return clients.attack(self._attributes(names), attack_options(self.config), self.progress)
 
     def _attributes(self, names: Sequence[str]) -> list[Attribute]:
         known = self._prepared().dataset.attributes
@@ -427,7 +445,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
 def _no_folder(config: Any) -> Iterator[None]:
     """Let RecBole's trainer make its folder somewhere it does no harm; the real one is made by the first write."""
     asked = config["checkpoint_dir"]
-    with tempfile.TemporaryDirectory(prefix="fedrec-recbole-") as elsewhere:
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as elsewhere:
         config["checkpoint_dir"] = elsewhere
         try:
             yield
