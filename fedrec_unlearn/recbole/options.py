@@ -169,10 +169,11 @@ def _loaded(given: Mapping[str, Any]) -> Config:
     try:
         return load_config(None, given)
     except ConfigError as error:
-        raise ConfigError(_in_recboles_names(str(error))) from None
+        raise ConfigError(in_recboles_names(str(error))) from None
 
 
-def _in_recboles_names(message: str) -> str:
+def in_recboles_names(message: str) -> str:
+    """A message about our options with the keys a RecBole user knows them by."""
     names = {name: key for key, name in option_keys().items()} | FROM_RECBOLE
     names |= {"unlearn.attributes": "unlearn", "unlearn.method": "unlearn_method"}
     for name in sorted(names, key=len, reverse=True):

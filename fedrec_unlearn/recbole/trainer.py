@@ -35,6 +35,7 @@ from fedrec_unlearn.recbole.options import (
     check_keys,
     check_sampling,
     fields_to_unlearn,
+    in_recboles_names,
     own_keys,
     sensitive_fields,
     to_config,
@@ -121,7 +122,8 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         attributes = read_attributes(self.config, data, sensitive_fields(self.config))
         warn_if_input(self.model, [attribute.name for attribute in attributes])
         dataset = as_dataset(self.config["dataset"], data, items, attributes)
-        self.clients = Clients(binding, config, dataset, items, torch.device(self.device))
+        with _named_for_recbole():
+            self.clients = Clients(binding, config, dataset, items, torch.device(self.device))
         self._dataset = data
         if self._pending is not None:
             content, path, exactly = self._pending
@@ -369,7 +371,8 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
                 self.config[key] = value
         labels = self._attributes(names)
         warn_if_input(self.model, names)
-        done = clients.unlearn(config, labels, self.progress)
+        with _named_for_recbole():
+            done = clients.unlearn(config, labels, self.progress)
         clients.publish()
         self.unlearned = [*self.unlearned, *(name for name in names if name not in self.unlearned)]
         for path in sorted(self._written):
@@ -439,6 +442,15 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
                 if self.clients is not None:
                     self.clients.publish()
         return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+
+
+@contextmanager
+def _named_for_recbole() -> Iterator[None]:
+    """Inside, errors about options name the keys of RecBole's configuration."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(in_recboles_names(str(error))) from error
 
 
 @contextmanager
