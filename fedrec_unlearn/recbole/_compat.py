@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import io
 import os
 import pickle
+import re
 import sys
 import types
 import warnings
@@ -228,11 +230,34 @@ def cure_dok_update() -> bool:
     return True
 
 
+def cure_exhaustive_search() -> bool:
+    """Give RecBole's exhaustive search the kind of random generator that hyperopt 0.2.6 and later ask for.
+
+    Without it: `HyperTuning(..., algo="exhaustive")`, RecBole's default, ends in "'numpy.random.mtrand.RandomState'
+    object has no attribute 'integers'".
+    """
+    if importlib.util.find_spec("hyperopt") is None or hasattr(np.random.RandomState, "integers"):
+        return False
+    version = importlib.metadata.version("hyperopt")
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < (0, 2, 6):
+        return False
+    random = types.ModuleType("numpy.random")
+    random.__dict__.update(vars(np.random))
+    random.RandomState = np.random.default_rng  # type: ignore[attr-defined]
+    facade = types.ModuleType("numpy")
+    facade.__dict__.update(vars(np))
+    facade.random = random  # type: ignore[attr-defined]
+    tuning: Any = importlib.import_module("recbole.trainer.hyper_tuning")
+    tuning.np = facade
+    return True
+
+
 CURES: dict[str, Callable[[], bool]] = {
     "ray": cure_ray,
     "numpy_names": cure_numpy_names,
     "torch_load": cure_torch_load,
     "dok_update": cure_dok_update,
+    "exhaustive_search": cure_exhaustive_search,
     "empty_sequences": cure_empty_sequences,
     "fill_nan": cure_fill_nan,
     "remap": cure_remap,

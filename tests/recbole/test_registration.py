@@ -143,13 +143,16 @@ def test_importing_the_package_does_not_import_recbole(tmp_path: Path) -> None:
 def test_without_recbole_or_on_a_newer_python_the_remedy_is_told(tmp_path: Path) -> None:
     program = """
         import importlib.util, json, sys
+        import numpy, pandas, scipy, torch
         {patch}
         try:
             import fedrec_unlearn.recbole
         except Exception as error:
             print(json.dumps([type(error).__name__, str(error)]))
         """
-    missing = "stock = importlib.util.find_spec; importlib.util.find_spec = lambda n, *a: None if n == 'recbole' else stock(n, *a)"
+    missing = (
+        "f = importlib.util.find_spec; importlib.util.find_spec = lambda n, *a: None if n == 'recbole' else f(n, *a)"
+    )
     name, words = script(tmp_path, program.format(patch=missing))
     assert name == "DependencyError"
     assert "pip install 'fedrec-unlearn[recbole]'" in words
