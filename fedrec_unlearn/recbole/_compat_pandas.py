@@ -105,7 +105,10 @@ def cure_remap() -> bool:
     """
     import pandas as pd
 
-    if not np.isscalar(pd.Series([np.array(["a", "b"])]).agg(len)):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas 2 announces here what pandas 3 does
+        counted = pd.Series([np.array(["a", "b"])]).agg(len)
+    if not np.isscalar(counted):
         return False
     from_recbole = importlib.import_module("recbole.data.dataset.dataset")
     kinds = from_recbole.FeatureType

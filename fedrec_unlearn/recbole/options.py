@@ -197,6 +197,19 @@ def check_sampling(config: Any) -> None:
         )
 
 
+def check_valid_metric(config: Any) -> None:
+    """Raise `ConfigError` where `valid_metric`, which decides the pass that is kept, is not among `metrics`."""
+    name, _, length = str(config["valid_metric"]).lower().partition("@")
+    asked = [str(metric).lower() for metric in config["metrics"]]
+    if name not in asked:
+        raise ConfigError(
+            f"valid_metric: {config['valid_metric']} is not computed; metrics are {', '.join(config['metrics'])}: add "
+            "it there, or let another one decide"
+        )
+    if length.isdigit() and int(length) not in config["topk"]:
+        raise ConfigError(f"valid_metric: {config['valid_metric']}: topk is {config['topk']}; add {length} to it")
+
+
 def check_keys(config: Any) -> None:
     """See that no key the user gave is one of ours misspelt.
 

@@ -34,6 +34,7 @@ from fedrec_unlearn.recbole.options import (
     attack_options,
     check_keys,
     check_sampling,
+    check_valid_metric,
     fields_to_unlearn,
     in_recboles_names,
     own_keys,
@@ -73,6 +74,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
     def __init__(self, config: Any, model: Any) -> None:
         check_keys(config)
         check_sampling(config)
+        check_valid_metric(config)
         for key in ("enable_amp", "enable_scaler", "clip_grad_norm"):
             if config[key]:
                 raise ConfigError(f"{key}: clients take plain gradient steps in full precision; leave it out")

@@ -63,6 +63,15 @@ def test_04_engines_are_equal_in_ring_mode_and_writes_nothing_here(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_05_unlearns_in_recboles_pipeline_and_writes_nothing_here(tmp_path: Path) -> None:
+    pytest.importorskip("recbole", reason="the extra recbole is not installed")
+    output = run("05_recbole.py", tmp_path, "--epochs", "10")
+    gender = {line[:15].strip(): line.split("attackbacc@gender ")[1] for line in output.splitlines() if "bacc" in line}
+    assert list(gender) == ["clients, before", "clients, after", "central", "leace"]
+    assert float(gender["clients, before"]) > float(gender["clients, after"])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_06_trains_through_two_processes_and_survives_a_restart(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra serve is not installed")
     output = run("06_two_servers.py", tmp_path, "--rounds", "4")

@@ -89,6 +89,8 @@ def test_prepare_refuses_a_python_that_ray_does_not_support(monkeypatch: pytest.
 
 
 def test_ray_cure_imports_quick_start_and_leaves_no_stand_in_behind() -> None:
+    if "ray" not in prepare():
+        pytest.skip("ray can be imported here")
     code = (
         "import os, sys; from fedrec_unlearn.recbole import prepare; prepare(); "
         "from recbole.quick_start import run_recbole; ray = sys.modules.get('ray'); "

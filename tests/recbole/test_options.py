@@ -17,6 +17,7 @@ from fedrec_unlearn.recbole.options import (
     attack_options,
     check_keys,
     check_sampling,
+    check_valid_metric,
     default_of,
     fields_to_unlearn,
     option_keys,
@@ -114,6 +115,20 @@ def test_ways_of_sampling_clients_do_not_have_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=f"train_neg_sample_args: {words}"):
         check_sampling(made(atomic_folder, train_neg_sample_args=sampling))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"valid_metric": "MRR@10", "metrics": ["NDCG"]}, r"^valid_metric: MRR@10 is not computed; metrics are NDCG"),
+        ({"valid_metric": "NDCG@7", "metrics": ["NDCG"]}, r"^valid_metric: NDCG@7: topk is \[10\]; add 7 to it"),
+    ],
+)
+def test_the_metric_that_decides_must_be_computed(atomic_folder: Path, values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_valid_metric(made(atomic_folder, **values))
+    check_valid_metric(made(atomic_folder, valid_metric="ndcg@10", metrics=["NDCG", "AttackAUC"]))
+    check_valid_metric(made(atomic_folder, valid_metric="AttackAUC@gender", metrics=["NDCG", "AttackAUC"]))
 
 
 def test_the_file_of_all_options_names_every_one_with_its_default() -> None:
