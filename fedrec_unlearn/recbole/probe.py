@@ -159,7 +159,7 @@ def find_penalty(
     if max(rest) - min(rest) > tolerance:
         what = f"it differs from {objective.name} of its scores by {rest[0]:.4g} and {rest[1]:.4g} for two users"
         raise ModelError(_other_loss(recommender.name, what))
-    if max(map(abs, rest)) <= tolerance:
+    if max(map(abs, rest)) <= tolerance or not recommender.dense_shapes:
         recommender.own_penalty = None
 
 

@@ -52,7 +52,7 @@ def run_fedrec(
         holds the state tested last, and `checkpoint`, its file. With `sensitive_fields` or `unlearn`, `attack`: by
         attribute what every attacker reads from the users' rows, the strongest first. With `unlearn`,
         `test_result_before` and `attack_before` tell of the state before, `test_result` and `attack` of the state
-        after, and `unlearned` what was done.
+        after, and `unlearned` what was done. Under secemb with noise, `privacy`: ε, δ and what they rest on.
 
     Raises:
         ConfigError, DataError, ModelError, DependencyError: whatever does not go together; told before training.
@@ -78,6 +78,8 @@ def run_fedrec(
         "trainer": trainer,
         "checkpoint": trainer.saved_model_file if saved else None,
     }
+    if trainer.privacy is not None:
+        result["privacy"] = trainer.privacy
     if sensitive_fields(config):
         result["attack"] = _by_attribute(trainer.attack())
     if fields_to_unlearn(config):

@@ -80,7 +80,8 @@ class StockRecommender(Recommender):
         shared = [(name, shapes[name][1]) for name in partition.shared_tables]
         self.user_layout = RowLayout((*((n, _width(shapes[n])) for n in partition.private), *shared))
         self.item_layout = RowLayout((*((n, _width(shapes[n])) for n in partition.items), *shared))
-        self.rest = torch.tensor(_rest_of(partition, shapes), dtype=torch.int64)
+        device = next(model.parameters()).device
+        self.rest = torch.tensor(_rest_of(partition, shapes), dtype=torch.int64, device=device)
         """Rows of the tables of all fields that are neither a user's nor an item's, int64 (r,)."""
         self.dense_shapes = {name: shapes[name] for name in partition.dense}
         self.dense_shapes |= {name: (len(self.rest), width) for name, width in shared}
@@ -141,8 +142,9 @@ class StockRecommender(Recommender):
     def _penalty(self, dense: Dense) -> Tensor:
         """Own loss less objective for one client with one item; what remains does not depend on rows."""
         like = next(iter(dense.values()))
-        user = {name: like.new_zeros(1, width) for name, width in self.user_layout.columns}
-        items = {name: like.new_zeros(2, width) for name, width in self.item_layout.columns}
+        # not zero, where a norm of rows has no gradient
+        user = {name: like.new_full((1, width), 0.1) for name, width in self.user_layout.columns}
+        items = {name: like.new_full((2, width), 0.1) for name, width in self.item_layout.columns}
         own, base = self.losses(user, items, dense, torch.arange(2, device=like.device))
         return own - base
 

@@ -6,12 +6,14 @@ epoch is a federation's: every client takes part once, in rounds.
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from fedrec_unlearn.attacks import AttackResult
 from fedrec_unlearn.data.types import Attribute
 from fedrec_unlearn.errors import ConfigError, ModelError, RunError
 from fedrec_unlearn.federation.training import finish_round_first
+from fedrec_unlearn.pipeline.secemb import privacy_spent
+from fedrec_unlearn.privacy.accounting import PrivacySpent
 from fedrec_unlearn.progress import Interrupted, Progress, SilentProgress
 from fedrec_unlearn.recbole import checkpoint
 from fedrec_unlearn.recbole.attributes import read_attributes, warn_if_input
@@ -101,6 +105,9 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         self._dataset: Any = None
         self._pending: tuple[dict[str, Any], str, bool] | None = None
         self._stop = threading.Event()
+        self.privacy: PrivacySpent | None = None
+        """What all passes of `fit` spend under the secemb transport with noise, by `prepare`."""
+        self._epoch = -1
         self._valid_result: Any = None
         self._validated, self._loss = False, float("nan")
         self._written: set[Path] = set()
@@ -127,10 +134,19 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         with _named_for_recbole():
             self.clients = Clients(binding, config, dataset, items, torch.device(self.device))
         self._dataset = data
+        self._tell_privacy(self.clients)
         if self._pending is not None:
             content, path, exactly = self._pending
             self._take_over(content, path, exactly)
         return self.clients
+
+    def _tell_privacy(self, clients: Clients) -> None:
+        rounds = max(1, self.epochs) * clients.cohorts.rounds_per_pass
+        whole = replace(clients.config, federation=replace(clients.config.federation, rounds=rounds))
+        self.privacy = privacy_spent(whole, len(clients.cohorts.eligible))
+        if self.privacy is not None:
+            self.logger.info(self.privacy.statement())
+            self.progress.message(self.privacy.statement())
 
     def _prepared(self) -> Clients:
         if self.clients is None:
@@ -197,7 +213,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         clients.publish()
         if loss is None:
             raise self._interrupted(epoch_idx)
-        self._loss = loss
+        self._loss, self._epoch = loss, epoch_idx
         judged = self._validated and (epoch_idx + 1) % self.eval_step == 0  # a pass is judged before it is left
         if not judged:
             self.progress.advance(epoch_idx + 1, {"loss": loss})
@@ -263,7 +279,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         Raises:
             RunError: no clients yet, or the file cannot be written.
         """
-        self._write(Path(path), self.start_epoch - 1, Path(path).name)
+        self._write(Path(path), self._epoch, Path(path).name)
         return Path(path)
 
     def load(self, path: str | Path) -> None:
@@ -328,6 +344,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         start.private, start.server.items, start.server.dense = private, items, dense
         clients.state = checkpoint.restored(content["server"], start, path)
         clients.standing = Standing(**content["pass"])
+        self._epoch, self.cur_step = int(content["epoch"]), int(content["cur_step"])
         self._pending = None
 
     def _differing(self, then: dict[str, Any]) -> list[str]:
@@ -381,7 +398,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
             if path.is_file() and path.name.endswith("-interrupted.pth"):
                 path.unlink()
             elif path.is_file():
-                self._write(path, self.start_epoch - 1, path.name)
+                self._write(path, self._epoch, path.name)
         self._pending = None
         self.logger.info(f"unlearned {', '.join(names)} by {config.unlearn.method}")
         return done
@@ -425,9 +442,9 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
 
         Args:
             eval_data: a RecBole loader.
-            load_best_model: evaluate a checkpoint: `model_file`, or the one `fit` saved. After `fit` the trainer holds
-                that state already, and after `unlearn` the unlearned one.
-            model_file: a checkpoint.
+            load_best_model: evaluate `model_file`, if one is given. Without one there is nothing to load: after `fit`
+                the trainer holds the best state already, and after `unlearn` the unlearned one.
+            model_file: a checkpoint; the trainer's own state comes back afterwards.
             show_progress: a bar over the batches.
 
         Returns:
@@ -437,12 +454,13 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
             RunError: `model_file` is missing, damaged or of another model.
         """
         if load_best_model and model_file is not None:
+            own, unlearned = copy.deepcopy(self.model.state_dict()), self.unlearned
             self._load_model(checkpoint.read(model_file, self.device), model_file)
             try:
                 return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
             finally:
-                if self.clients is not None:
-                    self.clients.publish()
+                self.model.load_state_dict(own)
+                self.unlearned = unlearned
         return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
 
 

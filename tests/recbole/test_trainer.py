@@ -287,6 +287,49 @@ def test_transports_train_alike_and_are_checked_first(open_model: OpenModel) -> 
         trainer.prepare(opened.train)
 
 
+def test_saving_after_a_fit_and_resuming_goes_on_from_there(open_model: OpenModel, tmp_path: Path) -> None:
+    trainer, _ = fitted(open_model, epochs=3)
+    path = trainer.save(tmp_path / "mine.pth")
+    told = torch.load(path, weights_only=True)
+    best = torch.load(trainer.saved_model_file, weights_only=True)
+    assert told["epoch"] == best["epoch"]
+    assert told["server"]["rounds_done"] == (best["epoch"] + 1) * 5
+    other, opened = trainer_of(open_model, epochs=6)
+    other.resume(path)
+    other.fit(opened.train, opened.valid, verbose=False)
+    whole, again = trainer_of(open_model, epochs=6)
+    whole.fit(again.train, again.valid, verbose=False)
+    assert_same_bits(state_of(whole), state_of(other))
+
+
+def test_another_checkpoint_can_be_evaluated_between(open_model: OpenModel, tmp_path: Path) -> None:
+    trainer, opened = fitted(open_model, epochs=2)
+    path = trainer.save(tmp_path / "early.pth")
+    early = trainer.evaluate(opened.test)
+    longer, again = fitted(open_model, epochs=8)
+    own = longer.evaluate(again.test)
+    assert longer.evaluate(again.test, model_file=path) == early
+    assert longer.evaluate(again.test) == own
+
+
+def test_noise_is_accounted_for(open_model: OpenModel) -> None:
+    pytest.importorskip("dp_accounting", reason="the extra dp is not installed")
+    trainer, opened = trainer_of(
+        open_model,
+        transport="secemb",
+        clients_per_round=14,
+        client_weighting="uniform",
+        secemb_noise_multiplier=1.0,
+        secemb_clip_norm=0.5,
+        epochs=4,
+    )
+    trainer.prepare(opened.train)
+    assert trainer.privacy is not None
+    assert trainer.privacy.schedule.rounds == 12
+    assert trainer.privacy.epsilon > 0
+    assert fitted(open_model, epochs=1)[0].privacy is None
+
+
 def test_what_does_not_go_together_is_told_before_training(open_model: OpenModel) -> None:
     for options, error, words in (
         ({"learner": "adagrad"}, ConfigError, "learner: 'adagrad'"),
