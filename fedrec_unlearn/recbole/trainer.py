@@ -10,6 +10,7 @@ import copy
 import shutil
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import torch
 from recbole.trainer import Trainer
 
 from fedrec_unlearn.attacks import AttackResult
+from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.data.types import Attribute
 from fedrec_unlearn.errors import ConfigError, ModelError, RunError
 from fedrec_unlearn.federation.training import finish_round_first
@@ -176,11 +178,21 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         Returns:
             best validation score, best validation result.
 
+        Warns:
+            UnlearnWarning: attributes were unlearned before; training on brings them back.
+
         Raises:
             Interrupted: Ctrl-C; the round was finished, and `resume(stop.run)` goes on from it.
             FedRecError: see `prepare`; training that diverges.
         """
         self.prepare(train_data)
+        if self.unlearned:
+            warnings.warn(
+                f"{', '.join(self.unlearned)}: training on brings back what was unlearned; unlearn again afterwards",
+                UnlearnWarning,
+                stacklevel=2,
+            )
+            self.unlearned = []
 
         def after_validation(epoch_idx: int, valid_score: float) -> None:
             self.progress.advance(epoch_idx + 1, {"loss": self._loss, self.valid_metric: float(valid_score)})
@@ -228,6 +240,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
             kept = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}interrupted-"))
             if best.is_file():
                 shutil.copyfile(best, kept / best.name)
+                self._written.add(kept / best.name)
             best = kept / best.name
         path = best.with_name(f"{best.stem}-interrupted.pth")
         self._write(path, epoch_idx - 1, best.name)
@@ -313,6 +326,7 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         self.best_valid_score = float(content["best_valid_score"])
         self.best_valid_result = content["best_valid_result"]
         self.saved_model_file = str(Path(path).with_name(content["best_file"]))
+        self._written |= {Path(path), Path(self.saved_model_file)}  # this run's, for `unlearn` to replace
         self._pending = (content, str(path), True)
         if self.clients is not None:
             self._take_over(content, str(path), True)
@@ -357,8 +371,8 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
     def unlearn(self, attributes: str | Sequence[str] | None = None, method: str | None = None) -> dict[str, Any]:
         """Remove user attributes from what the trainer holds (after `fit` the best pass), in memory and on disk.
 
-        Checkpoints this trainer wrote are replaced, so that no row from before is left in them. Files that were
-        written elsewhere, copied or loaded from are not: remove them.
+        Checkpoints this trainer wrote or resumed from are replaced, so that no row from before is left in them; those
+        of interrupted runs are removed. Copies, and files that were only loaded, are not touched: remove them.
 
         Args:
             attributes: names of user attributes; unset: `unlearn` of the configuration.

@@ -220,6 +220,24 @@ def test_unlearning_changes_the_rows_and_leaves_none_from_before(
     assert torch.equal(opened.model.user_rows[1:], after)
 
 
+def test_files_a_run_was_resumed_from_are_replaced_too(open_model: OpenModel, tmp_path: Path) -> None:
+    first, opened = trainer_of(open_model, checkpoint_dir=str(tmp_path), epochs=3)
+    first.fit(opened.train, opened.valid, verbose=False)
+    resumed, again = trainer_of(open_model, checkpoint_dir=str(tmp_path), epochs=3)
+    resumed.resume(first.saved_model_file)
+    resumed.fit(again.train, again.valid, verbose=False)
+    resumed.unlearn("gender", "leace")
+    assert torch.load(first.saved_model_file, weights_only=True)["unlearned"] == ["gender"]
+
+
+def test_training_on_after_unlearning_is_warned_of(open_model: OpenModel) -> None:
+    trainer, opened = fitted(open_model, epochs=2)
+    trainer.unlearn("gender", "leace")
+    with pytest.warns(UnlearnWarning, match="gender: training on brings back what was unlearned"):
+        trainer.fit(opened.train, opened.valid, verbose=False)
+    assert trainer.unlearned == []
+
+
 def test_gender_is_harder_to_read_after_unlearning(open_model: OpenModel) -> None:
     trainer, _ = fitted(open_model, epochs=60, user_learning_rate=10.0, attack_seeds=[0, 1, 2])
     with warnings.catch_warnings():
