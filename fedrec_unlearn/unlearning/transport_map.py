@@ -114,16 +114,14 @@ def damped_maps(moments: ClassMoments, cost: FloatArray | None, ridge: float) ->
     scale = np.trace(in_white) / width
     cheap = np.linalg.inv(in_white / scale + FLOOR * np.eye(width))  # moves by their cost's inverse
 
-    # curvature of z_i z_j under moves with metric `cheap`, expected for white Gaussian z; i = j counts once, not twice
-    i, j = np.triu_indices(width)
-    weight = np.where(i == j, 0.5**0.5, 1.0)
+    # the curvature of E[z zᵀ] under moves with metric C = `cheap`, expected for white Gaussian z, takes a symmetric X
+    # to CX + XC; in the eigenvectors of C it is diagonal, with the sum of two eigenvalues for each entry
+    values, vectors = np.linalg.eigh((cheap + cheap.T) / 2.0)
+    n_moments = width + width * (width + 1) // 2
+    held = ridge * values.sum() * (width + 2) / n_moments  # mean curvature of first and second moments
     same = np.eye(width)
-    curvature = cheap[np.ix_(i, i)] * same[np.ix_(j, j)] + cheap[np.ix_(i, j)] * same[np.ix_(j, i)]
-    curvature += cheap[np.ix_(j, i)] * same[np.ix_(i, j)] + cheap[np.ix_(j, j)] * same[np.ix_(i, i)]
-    curvature *= np.outer(weight, weight)
-    held = ridge * (np.trace(cheap) + np.trace(curvature)) / (width + len(i))
     first = np.linalg.inv(cheap + held * same)
-    second = np.linalg.inv(curvature + held * np.eye(len(i)))
+    curvature = values[:, None] + values[None, :] + held
 
     matrices, offsets = np.empty((count, width, width)), np.empty((count, width))
     for k in range(count):
@@ -131,10 +129,8 @@ def damped_maps(moments: ClassMoments, cost: FloatArray | None, ridge: float) ->
         covariance = inverse @ moments.covariances[k] @ inverse
         matrix, offset = np.eye(width), np.zeros(width)
         for _ in range(STEPS):
-            difference = (covariance + np.outer(mean, mean) - same)[i, j] * weight
-            slope = np.zeros((width, width))
-            slope[i, j] = (second @ difference) * weight
-            turn = same - DAMPING * cheap @ (slope + slope.T)
+            difference = vectors.T @ (covariance + np.outer(mean, mean) - same) @ vectors
+            turn = same - DAMPING * cheap @ (vectors @ (difference / curvature) @ vectors.T)
             shift = -DAMPING * cheap @ (first @ mean)
             mean, covariance = turn @ mean + shift, turn @ covariance @ turn.T
             matrix, offset = turn @ matrix, turn @ offset + shift

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,10 @@ from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.data.types import MISSING, Attribute
 from fedrec_unlearn.errors import ConfigError, ModelError
 from fedrec_unlearn.federation.secure_sum import SumServer, combine, share
+from fedrec_unlearn.unlearning import transport_map
 from fedrec_unlearn.unlearning.erasure import erase_linear, erasing_map
 from fedrec_unlearn.unlearning.moment_sums import FRACTION_BITS, secure_moments
-from fedrec_unlearn.unlearning.moments import class_moments, client_message
+from fedrec_unlearn.unlearning.moments import ClassMoments, class_moments, client_message
 from fedrec_unlearn.unlearning.transport import transport_rows
 from fedrec_unlearn.unlearning.transport_map import damped_maps, mean_maps, optimal_maps, shrunk
 
@@ -205,3 +208,63 @@ def test_linear_erasure_opens_no_sum_over_a_few_users_either() -> None:
     labels[labels == 1], labels[:3] = 0, 1
     with pytest.warns(UnlearnWarning, match=r"fewer than 5 users that send: a '1' \(3\)"):
         erase_linear(torch.from_numpy(rows), [attribute(labels)], MOMENTS, seed=1)
+
+
+def dense_curvature(cost: np.ndarray) -> np.ndarray:
+    """Curvature of z_i z_j (i <= j) under moves with a metric, entry by entry; i = j counts once, not twice."""
+    width = len(cost)
+    pairs = [(i, j) for i in range(width) for j in range(i, width)]
+    found = np.zeros((len(pairs), len(pairs)))
+    for a, (i, j) in enumerate(pairs):
+        for b, (k, m) in enumerate(pairs):
+            terms = (cost[i, k] * (j == m), cost[i, m] * (j == k), cost[j, k] * (i == m), cost[j, m] * (i == k))
+            halves = (0.5 if i == j else 1.0) ** 0.5 * (0.5 if k == m else 1.0) ** 0.5
+            found[a, b] = halves * sum(terms)
+    return found
+
+
+def test_one_damped_step_solves_the_dense_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_map, "STEPS", 1)
+    monkeypatch.setattr(transport_map, "DAMPING", 1.0)
+    width, ridge = 5, 0.2
+    moments = class_moments(*users(200, width), 2)
+    maps = transport_map.damped_maps(moments, None, ridge)
+
+    root = _power(moments.covariance, 0.5)
+    inverse = _power(moments.covariance, -0.5)
+    in_white = root @ root
+    cheap = np.linalg.inv(in_white / (np.trace(in_white) / width) + transport_map.FLOOR * np.eye(width))
+    curvature = dense_curvature(cheap)
+    held = ridge * (np.trace(cheap) + np.trace(curvature)) / (width + len(curvature))
+    upper = np.triu_indices(width)
+    weight = np.where(upper[0] == upper[1], 0.5**0.5, 1.0)
+    for k in range(2):
+        mean = inverse @ (moments.means[k] - moments.mean)
+        covariance = inverse @ moments.covariances[k] @ inverse
+        difference = (covariance + np.outer(mean, mean) - np.eye(width))[upper] * weight
+        slope = np.zeros((width, width))
+        slope[upper] = np.linalg.solve(curvature + held * np.eye(len(curvature)), difference) * weight
+        turn = np.eye(width) - cheap @ (slope + slope.T)
+        shift = -cheap @ np.linalg.solve(cheap + held * np.eye(width), mean)
+        np.testing.assert_allclose(maps.matrices[k], root @ turn @ inverse, atol=1e-9)
+        np.testing.assert_allclose(maps.offsets[k], root @ shift, atol=1e-9)
+
+
+def test_wide_rows_need_no_more_than_a_few_matrices_of_their_width() -> None:
+    draw = np.random.default_rng(1)
+    width = 200  # with a matrix over all pairs of columns this would take 3 GB
+    covariances = np.stack([np.cov(draw.normal(size=(400, width)).T) for _ in range(2)])
+    moments = ClassMoments(np.array([200.0, 200.0]), draw.normal(size=(2, width)) * 0.1, covariances)
+    tracemalloc.start()
+    try:
+        maps = transport_map.damped_maps(moments, None, 0.015)
+        assert tracemalloc.get_traced_memory()[1] < 50 * 8 * width**2
+    finally:
+        tracemalloc.stop()
+    assert np.isfinite(maps.matrices).all()
+
+
+def _power(matrix: np.ndarray, power: float) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    found: np.ndarray = (vectors * values**power) @ vectors.T
+    return found
