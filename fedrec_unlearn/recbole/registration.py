@@ -8,7 +8,8 @@ What changes in RecBole when `fedrec_unlearn.recbole` is imported, beside the cu
   and takes defaults of this package, and RecBole makes no `./log`, `./log_tensorboard` or `./saved` unless
   `checkpoint_dir` is given.
 
-Stock models in stock `run_recbole` behave as they always did.
+Stock models in stock `run_recbole` behave as they always did, except that no `Config` takes pytest's arguments for
+options.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import types
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,7 +94,7 @@ def _patch_config() -> None:
         stock_init(self, model, dataset, config_file_list, config_dict)
 
     def load_cmd_line(self: Any) -> Any:
-        return {} if getattr(self, "_is_federated", False) else stock_line(self)
+        return {} if getattr(self, "_is_federated", False) or _under_pytest() else stock_line(self)
 
     def load_internal(self: Any, model: str, model_class: type, dataset: str) -> None:
         stock_internal(self, model, model_class, dataset)
@@ -116,6 +118,12 @@ def _patch_config() -> None:
     replace_method(config_class, "_load_cmd_line", load_cmd_line)
     replace_method(config_class, "_load_internal_config_dict", load_internal)
     replace_method(config_class, "_set_default_parameters", set_defaults)
+
+
+def _under_pytest() -> bool:
+    """Whether the command line is pytest's, whose options are nobody's hyper-parameters."""
+    program = Path(sys.argv[0] if sys.argv else "")
+    return program.stem in ("pytest", "py.test") or program.parent.name == "pytest"
 
 
 def _patch_collector() -> None:

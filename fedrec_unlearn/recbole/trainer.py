@@ -89,12 +89,11 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
         fields_to_unlearn(config)
         attack_options(config)
         to_config(config, num_negatives=1, objective="bpr")
-        asked = config["checkpoint_dir"]
+        asked = _asked_folder(config)
         with without_tensorboard(), _no_folder(config):
             super().__init__(config, model)
-        self.checkpoint_dir = asked
+        self.checkpoint_dir: str = asked or tempfile.mkdtemp(prefix=_TEMPORARY)
         if asked is None:
-            self.checkpoint_dir = tempfile.mkdtemp(prefix=_TEMPORARY)
             weakref.finalize(self, shutil.rmtree, self.checkpoint_dir, ignore_errors=True)
         # RecBole's name for the file, in the folder that was asked for
         self.saved_model_file: str = str(Path(self.checkpoint_dir) / Path(vars(self)["saved_model_file"]).name)
@@ -476,6 +475,13 @@ class FederatedTrainer(Trainer):  # type: ignore[misc]
                 self.model.load_state_dict(own)
                 self.unlearned = unlearned
         return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+
+
+def _asked_folder(config: Any) -> str | None:
+    """The folder for checkpoints that was asked for; RecBole's own default, `./saved`, was not."""
+    folder: str | None = config["checkpoint_dir"]
+    given = getattr(config, "external_config_dict", {})
+    return None if folder == "saved" and "checkpoint_dir" not in given else folder
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from recbole.config import Config
+from recbole.data import create_dataset, data_preparation
 from recbole.evaluator.register import metric_types, metrics_dict, smaller_metrics
 from recbole.utils import get_model, get_trainer
 
@@ -96,12 +97,35 @@ def test_stock_models_behave_as_they_always_did(
 @pytest.mark.parametrize(
     "arguments", [["pytest", "-q", "--tb=short", "--seed=3"], ["ipykernel_launcher.py", "--f=k.json"]]
 )
+def test_a_trainer_on_recboles_own_config_makes_no_folder_either(
+    tmp_path: Path, atomic_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = Config("BPR", "tiny", config_dict={"data_path": str(atomic_folder), "gpu_id": "", "epochs": 1})
+    train, valid, test = data_preparation(config, create_dataset(config))
+    trainer = plugin.FederatedTrainer(config, get_model("BPR")(config, train.dataset))
+    trainer.fit(train, valid, verbose=False)
+    assert trainer.evaluate(test)
+    assert Path(trainer.saved_model_file).is_file()
+    assert list(tmp_path.iterdir()) == []
+    asked = Config(
+        "BPR", "tiny", config_dict={"data_path": str(atomic_folder), "gpu_id": "", "checkpoint_dir": "saved"}
+    )
+    other = plugin.FederatedTrainer(asked, get_model("BPR")(asked, train.dataset))
+    other.fit(train, valid, verbose=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
 def test_the_arguments_of_pytest_and_jupyter_are_nobodys_options(
     atomic_folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", arguments)
     values = {"data_path": str(atomic_folder), "gpu_id": ""}
-    for config in (Config("FedMF", "tiny", config_dict=values), plugin.make_config("BPR", "tiny", values)):
+    for config in (
+        Config("FedMF", "tiny", config_dict=dict(values)),
+        Config("BPR", "tiny", config_dict=dict(values)),  # of RecBole's own for its own model
+        plugin.make_config("BPR", "tiny", values),
+    ):
         assert config["seed"] == 2020
         assert config["tb"] is None
         assert config["f"] is None
