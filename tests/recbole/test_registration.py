@@ -94,9 +94,6 @@ def test_stock_models_behave_as_they_always_did(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments", [["pytest", "-q", "--tb=short", "--seed=3"], ["ipykernel_launcher.py", "--f=k.json"]]
-)
 def test_a_trainer_on_recboles_own_config_makes_no_folder_either(
     tmp_path: Path, atomic_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,14 +105,16 @@ def test_a_trainer_on_recboles_own_config_makes_no_folder_either(
     assert trainer.evaluate(test)
     assert Path(trainer.saved_model_file).is_file()
     assert list(tmp_path.iterdir()) == []
-    asked = Config(
-        "BPR", "tiny", config_dict={"data_path": str(atomic_folder), "gpu_id": "", "checkpoint_dir": "saved"}
-    )
+    values = {"data_path": str(atomic_folder), "gpu_id": "", "epochs": 1, "checkpoint_dir": "saved"}
+    asked = Config("BPR", "tiny", config_dict=values)
     other = plugin.FederatedTrainer(asked, get_model("BPR")(asked, train.dataset))
     other.fit(train, valid, verbose=False)
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
+@pytest.mark.parametrize(
+    "arguments", [["pytest", "-q", "--tb=short", "--seed=3"], ["ipykernel_launcher.py", "--f=k.json"]]
+)
 def test_the_arguments_of_pytest_and_jupyter_are_nobodys_options(
     atomic_folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
