@@ -122,14 +122,21 @@ def test_a_trial_of_a_search_tells_what_recbole_asks_for(atomic_folder: Path) ->
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hyperopt") is None, reason="hyperopt is not installed")
-def test_recboles_hyper_tuning_searches(atomic_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [True, False], ids=["our objective_function", "RecBole's"])
+def test_recboles_hyper_tuning_searches(
+    atomic_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    from recbole.quick_start import objective_function as stock
     from recbole.trainer import HyperTuning
+
+    ours = objective_function
+    monkeypatch.chdir(tmp_path)
 
     lines = "".join(f"{key}: {value!r}\n" for key, value in options(atomic_folder).items())
     (tmp_path / "fixed.yaml").write_text(f"model: FedMF\ndataset: tiny\n{lines}")
     (tmp_path / "space").write_text("learning_rate choice [0.001,0.05]\nuser_learning_rate choice [0.01,3.0]\n")
     search = HyperTuning(
-        objective_function,
+        ours if own else stock,
         algo="exhaustive",
         params_file=str(tmp_path / "space"),
         fixed_config_file_list=[str(tmp_path / "fixed.yaml")],
@@ -137,5 +144,6 @@ def test_recboles_hyper_tuning_searches(atomic_folder: Path, tmp_path: Path) -> 
     )
     search.run()
     assert len(search.params2result) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fixed.yaml", "space"]
     best = search.params2result[search.params2str(search.best_params)]["best_valid_score"]
     assert best == max(trial["best_valid_score"] for trial in search.params2result.values())
