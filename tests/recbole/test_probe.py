@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -144,3 +145,42 @@ def test_the_model_itself_is_left_as_it_is(open_model: OpenModel) -> None:
     assert isinstance(opened.model.sigmoid, nn.Sigmoid)
     assert all(parameter.requires_grad and parameter.grad is None for parameter in opened.model.parameters())
     assert all(torch.equal(value, before[name]) for name, value in opened.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("LR", {}),
+        ("FwFM", {}),
+        ("FNN", {"dropout_prob": 0.1}),
+        ("FiGNN", {"attention_size": 4, "n_heads": 2, "num_heads": 2, "n_layers": 1}),
+        ("ConvNCF", {"embedding_size": 64, "objective": "bpr"}),
+        ("LINE", {"objective": "bpr"}),
+        ("EulerNet", {"objective": "bce", "order_list": [4, 4]}),
+        ("xDeepFM", {"objective": "bce", "cin_layer_size": [4, 4], "reg_weight": 0.1}),
+    ],
+)
+def test_further_stock_models_are_accepted_as_they_come_or_with_an_objective(
+    open_model: OpenModel, name: str, options: dict[str, Any]
+) -> None:
+    features = {} if name in ("LINE", "ConvNCF") else FEATURES
+    assert bound(open_model(name, **{**features, **options})).recommender.user_layout.width > 0
+
+
+@pytest.mark.parametrize("name", ["LINE", "xDeepFM"])
+def test_their_own_losses_are_not_taken(open_model: OpenModel, name: str) -> None:
+    options = {"cin_layer_size": [4, 4], "reg_weight": 0.1, **FEATURES} if name == "xDeepFM" else {}
+    with pytest.raises(ModelError, match=rf"{name}'s own loss is not one a client can compute"):
+        bound(open_model(name, **options))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("SASRec", "sequence of its items"), ("EASE", "computed from all interactions")]
+)
+def test_models_of_other_kinds_are_refused(open_model: OpenModel, name: str, reason: str) -> None:
+    # its kind on a small model: RecBole makes a real one only with data of its own kind
+    opened = open_model("BPR")
+    kind = importlib.import_module("recbole.utils").get_model(name)
+    opened.model.__class__ = type(name, (type(opened.model),), {"type": kind.type})
+    with pytest.raises(ModelError, match=f"{name} cannot be trained by clients: .*{reason}"):
+        bound(opened)
