@@ -143,24 +143,34 @@ def find_penalty(
     recommender.own_penalty = objective
     recommender.label_field, recommender.negative_field = label_field, negative_field
     rest: list[float] = []
-    size = 0.0
+    size, pull = 0.0, 0.0
     for user, first, scale in ((0, 0, 1.0), (1, 2, 1.0), (0, 0, 2.0)):
         chosen = slice(first, first + 2)
-        parts = recommender.user_layout.parts(sample.rows[user : user + 1] * scale)
-        rows = recommender.item_layout.parts(sample.item_rows[chosen] * scale)
+        parts = _leaves(recommender.user_layout.parts(sample.rows[user : user + 1] * scale))
+        rows = _leaves(recommender.item_layout.parts(sample.item_rows[chosen] * scale))
         try:
-            with torch.no_grad():
-                own, base = recommender.losses(parts, rows, sample.dense, sample.items[chosen])
+            own, base = recommender.losses(parts, rows, sample.dense, sample.items[chosen])
+            pull = max(pull, _largest_slope(own - base, [*parts.values(), *rows.values()]))
         except (RuntimeError, IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(_other_loss(recommender.name, f"it ends in {type(error).__name__}: {error}")) from error
-        rest.append(float(own - base))
-        size = max(size, abs(float(base)))
+        rest.append(float((own - base).detach()))
+        size = max(size, abs(float(base.detach())))
     tolerance = 1e-5 * (1.0 + size + abs(rest[0]))
-    if max(rest) - min(rest) > tolerance:
+    if max(rest) - min(rest) > tolerance or pull > 1e-5:
         what = f"it differs from {objective.name} of its scores by {rest[0]:.4g} and {rest[1]:.4g} for two users"
+        if max(rest) - min(rest) <= tolerance:
+            what = f"beside {objective.name} of its scores it pulls at rows of users or items"
         raise ModelError(_other_loss(recommender.name, what))
     if max(map(abs, rest)) <= tolerance or not recommender.dense_shapes:
         recommender.own_penalty = None
+
+
+def _largest_slope(difference: Tensor, rows: list[Tensor]) -> float:
+    """Largest derivative of a scalar in any row; 0 where it depends on none."""
+    if not difference.requires_grad:
+        return 0.0
+    slopes = torch.autograd.grad(difference, rows, allow_unused=True)
+    return max((float(slope.abs().max()) for slope in slopes if slope is not None), default=0.0)
 
 
 def _cannot(model: str, what: str) -> str:

@@ -157,7 +157,7 @@ def test_the_model_itself_is_left_as_it_is(open_model: OpenModel) -> None:
         ("ConvNCF", {"embedding_size": 64, "objective": "bpr"}),
         ("LINE", {"objective": "bpr"}),
         ("EulerNet", {"objective": "bce", "order_list": [4, 4]}),
-        ("xDeepFM", {"objective": "bce", "cin_layer_size": [4, 4], "reg_weight": 0.1}),
+        ("xDeepFM", {"objective": "bce", "cin_layer_size": [4, 4]}),
     ],
 )
 def test_further_stock_models_are_accepted_as_they_come_or_with_an_objective(
@@ -169,7 +169,7 @@ def test_further_stock_models_are_accepted_as_they_come_or_with_an_objective(
 
 @pytest.mark.parametrize("name", ["LINE", "xDeepFM"])
 def test_their_own_losses_are_not_taken(open_model: OpenModel, name: str) -> None:
-    options = {"cin_layer_size": [4, 4], "reg_weight": 0.1, **FEATURES} if name == "xDeepFM" else {}
+    options = {"cin_layer_size": [4, 4], **FEATURES} if name == "xDeepFM" else {}
     with pytest.raises(ModelError, match=rf"{name}'s own loss is not one a client can compute"):
         bound(open_model(name, **options))
 
