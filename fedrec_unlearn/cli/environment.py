@@ -120,10 +120,11 @@ def check_recbole() -> Iterable[Check]:
     """Whether RecBole can be imported, and which of its parts are broken beside the packages of today."""
     if _version("recbole") is None:
         return
-    from fedrec_unlearn.recbole import prepare
-    from fedrec_unlearn.recbole._compat import CURES
-
     try:
+        # the import itself fails where RecBole cannot work
+        from fedrec_unlearn.recbole import prepare
+        from fedrec_unlearn.recbole._compat import CURES
+
         cured = prepare()
     except FedRecError as error:
         yield Check("warn", "recbole", str(error), "needed for RecBole's own models only")
