@@ -70,7 +70,7 @@ def test_run_recbole_trains_our_model_and_leaves_the_folder_alone(
         "tiny" if dataset_path else "ml-100k",
         "--epochs=77",  # a script's own argument, which no option of a federated run may come from
         "--metrics=Nonsense",
-        "--f=/root/.local/share/jupyter/runtime/kernel-1.json",
+        "--f=kernel-1.json",
     )
     assert found["files"] == []
     assert 0.0 < found["ndcg"] < 1.0
