@@ -14,6 +14,7 @@ from fedrec_unlearn.data import Dataset
 from fedrec_unlearn.federation.cohort import Cohorts
 from fedrec_unlearn.federation.engine import Workload, make_engine
 from fedrec_unlearn.federation.state import RunState, apply_contribution
+from fedrec_unlearn.models import Given
 from fedrec_unlearn.pipeline.terms import attributes_to_unlearn
 from fedrec_unlearn.progress import Progress
 from fedrec_unlearn.unlearning.afterwards import change_rows
@@ -84,17 +85,49 @@ def apply_afterwards(assembly: Trained, state: RunState, progress: Progress) -> 
 def score_directions(assembly: Trained, state: RunState) -> torch.Tensor | None:
     """What a private row is multiplied with to score each item, (m, private row width).
 
-    Up to an offset that does not depend on the item, so that a column of zeros stands for a user's bias. None where
-    the score is not linear in the private row.
+    Up to an offset that does not depend on the item, so that a column of zeros stands for a user's bias. Where the
+    score is not linear in the private row, its derivative at the mean of the rows: what a small move costs in scores
+    there. The mean is no secret: clients get it with the moments. None where the columns of rows and items do not
+    match.
     """
     model = assembly.workload.model
     if model.head_widths or not model.has_towers:
-        return None
+        trained = torch.from_numpy(assembly.workload.eligible()).to(state.private.device)
+        return score_slopes(assembly.workload, state, state.private.index_select(0, trained).mean(0))
     with torch.no_grad():
         parts = model.item_layout.parts(state.server.items)
         factors = model.item_tower(parts, state.server.dense, assembly.workload.features).factors
     missing = model.user_layout.width - factors.shape[1]
     return torch.nn.functional.pad(factors, (0, missing)) if missing >= 0 else None
+
+
+def score_slopes(work: Workload, state: RunState, row: torch.Tensor, chunk: int = 2048) -> torch.Tensor:
+    """Derivative of each item's score in a private row, (m, private row width).
+
+    Args:
+        work: its model and features. Users' own features, which a client would have, are those of one user after the
+            other.
+        state: item rows and dense parameters.
+        row: where, (private row width,).
+        chunk: items scored at once.
+    """
+    model, device = work.model, state.private.device
+    found = []
+    for start in range(0, model.n_items, chunk):
+        ids = torch.arange(start, min(start + chunk, model.n_items), device=device)
+        rows = row.expand(len(ids), -1).clone().requires_grad_()
+        items = state.server.items.index_select(0, ids)
+        features = None if work.features is None else work.features[ids]
+        own = None if work.user_features is None else work.user_features[ids % model.n_users]
+        if model.has_towers:
+            lone = None if features is None else features.unsqueeze(1)
+            scores = model.score(rows, items.unsqueeze(1), state.server.dense, Given(lone, own))
+        else:
+            place = torch.arange(len(ids), device=device)
+            parts = (model.user_layout.parts(rows), model.item_layout.parts(items))
+            scores = model.score_pairs(*parts, state.server.dense, place, place, Given(features, own))
+        found.append(torch.autograd.grad(scores.sum(), rows)[0])
+    return torch.cat(found)
 
 
 def attributes_quietly(config: Config, assembly: Trained) -> list[Any]:

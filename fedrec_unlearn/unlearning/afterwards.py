@@ -44,8 +44,8 @@ def change_rows(
         rows: private rows of the users that train, (n, width).
         attributes: what to unlearn, with the labels of those users.
         config: method and options.
-        items: what a private row is multiplied with to score items, (m, width), or None where scores are not linear
-            in the private row: methods then keep rows near themselves instead of scores.
+        items: what a private row is multiplied with to score items, (m, width), or its derivative where
+            they are not linear in it; None: methods keep rows near themselves instead of scores.
         seed: the run's.
 
     Raises:

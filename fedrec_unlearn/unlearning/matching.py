@@ -78,7 +78,7 @@ def match_distributions(
         kind: the distance between classes.
         items: shape (m, width): what a private row is multiplied with to score items, up to an offset that does not
             depend on the user: item embeddings for MF, FM and PFedRec, with a column of zeros for a user's bias.
-            None where scores are not linear in the private row: rows are then kept near themselves.
+            None: rows are kept near themselves.
         steps: gradient steps over all users.
         weight: of the distance against keeping scores; None: of `WEIGHTS`. Larger is not safer: too much d2d makes
             classes avoid themselves, which reads as well as the opposite.

@@ -39,7 +39,7 @@ def transport_rows(
         rows: private rows, (n, width).
         attributes: with the labels of those users; rows of users who do not know one of them stay.
         config: `moment_share`, `moment_order`, `transport_ridge` and `shrinkage`.
-        items: what a row is multiplied with to score items, (m, width), or None where scores are not linear in it.
+        items: what a row is multiplied with to score items, (m, width), or None to keep rows near themselves.
         seed: of the draw of users.
 
     Returns:

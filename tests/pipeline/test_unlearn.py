@@ -15,7 +15,10 @@ from fedrec_unlearn.config import AttackConfig, Config, UnlearnConfig
 from fedrec_unlearn.config_unlearn import UnlearnWarning
 from fedrec_unlearn.data.types import MISSING, Attribute
 from fedrec_unlearn.errors import AttackError, ConfigError, DataError, RunError
+from fedrec_unlearn.federation.state import initial_state
 from fedrec_unlearn.pipeline import attack, export, resume, sweep, train, unlearn
+from fedrec_unlearn.pipeline.afterwards import score_directions, score_slopes
+from fedrec_unlearn.pipeline.assembly import Assembly
 from fedrec_unlearn.pipeline.selection import selection_users
 from fedrec_unlearn.progress import Interrupted
 
@@ -344,3 +347,20 @@ def test_item_rows_train_on_while_private_rows_stand_still(config: Callable[...,
     adversaries = [name for name in one if "term." in name]
     assert bool(adversaries) == (method == "fedau2_moments")
     assert all(torch.equal(one[name], other[name]) for name in adversaries)
+
+
+@pytest.mark.parametrize("model_name", ["mf", "fm", "ncf", "deepfm"])
+def test_what_a_row_is_multiplied_with_is_the_scores_derivative(config: Callable[..., Config], model_name: str) -> None:
+    made = config("run", {"model.name": model_name, "model.hidden_sizes": [8, 4]})
+    assembly = Assembly.of(made)
+    state = initial_state(assembly.workload.model, made, torch.device("cpu"))
+    state.private.mul_(5.0)
+    model, dense = assembly.workload.model, state.server.dense
+    at = state.private[torch.from_numpy(assembly.workload.eligible())].mean(0)
+    directions = score_directions(assembly, state)
+    assert directions is not None
+    slopes = torch.func.jacfwd(lambda row: model.score(row, state.server.items, dense))(at)
+    # a part that is the same for every item changes no ranking
+    difference = directions - slopes
+    assert torch.allclose(difference - difference.mean(0), torch.zeros_like(difference), atol=1e-5)
+    assert torch.allclose(score_slopes(assembly.workload, state, at, chunk=7), slopes, atol=1e-5)
