@@ -71,8 +71,11 @@ class StockRecommender(Recommender):
         """Set where the model's own loss is this objective plus a term on dense parameters."""
         self.label_field, self.negative_field = "", ""
         self._calls = _Calls(copy.deepcopy(model))
-        for value in self._calls.parameters():
+        tables = {*partition.private, *partition.items, *partition.shared_tables}
+        for name, value in self._calls.model.named_parameters():
             value.requires_grad_(False)
+            if name in tables:  # every call brings its own; no copy of anybody's row stays here
+                value.data = value.data.new_empty(0, *value.shape[1:])
         if isinstance(getattr(model, "sigmoid", None), nn.Sigmoid):
             self._calls.model.sigmoid = nn.Identity()  # scores are what the sigmoid gets: objectives apply their own
         shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}

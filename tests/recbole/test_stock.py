@@ -20,7 +20,8 @@ from fedrec_unlearn.federation.transport import make_transport
 from fedrec_unlearn.models import Given
 from fedrec_unlearn.pipeline.transports import transport_of
 from fedrec_unlearn.recbole.binding import Binding, bind
-from tests.recbole.conftest import FEATURES, Opened
+from fedrec_unlearn.recbole.stock import StockRecommender
+from tests.recbole.conftest import FEATURES, N_ITEMS, N_USERS, Opened
 
 OpenModel = Callable[..., Opened]
 
@@ -225,6 +226,15 @@ def test_labelled_data_train_on_their_labels(open_model: OpenModel) -> None:
         results.append((state, [sums.mean_loss for sums in play(work, state, rounds=12)]))
     assert_same(results[0][0], results[1][0], 2e-5)
     assert results[1][1][-1] < results[1][1][0] - 0.01
+
+
+@pytest.mark.parametrize("name", ["NeuMF", "DeepFM"])
+def test_the_copy_of_the_model_keeps_nobodys_rows(open_model: OpenModel, name: str) -> None:
+    recommender = bound(open_model(name, **MODELS[name])).recommender
+    assert isinstance(recommender, StockRecommender)
+    sizes = {len(value) for value in recommender._calls.parameters()}
+    assert 0 in sizes
+    assert not {N_USERS, N_USERS + 1, N_ITEMS, N_ITEMS + 1} & sizes
 
 
 def test_tables_come_back_as_they_were(open_model: OpenModel) -> None:
