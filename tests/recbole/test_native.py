@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 from recbole.data.interaction import Interaction
+from recbole.data.transform import construct_transform
+from recbole.model.loss import BPRLoss
 from recbole.trainer import Trainer
+from recbole.utils import get_flops
 
 from fedrec_unlearn.errors import ConfigError
 from fedrec_unlearn.recbole import FedDeepFM, FedFM, FedMF, FedNCF
@@ -33,6 +36,41 @@ def test_scores_of_pairs_and_of_the_catalogue_are_the_recommenders(open_model: O
         everything = model.full_sort_predict(Interaction({"user_id": users})).view(3, N_ITEMS + 1)
     assert torch.allclose(pairs, expected, atol=1e-6)
     assert torch.allclose(everything.gather(1, items.unsqueeze(1)).squeeze(1), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [FedMF, FedNCF, FedFM])
+def test_pairs_have_recboles_bpr_loss(open_model: OpenModel, kind: Any) -> None:
+    model = open_model(kind, init_std=1.0).model
+    users, liked, other = torch.tensor([1, 2, N_USERS]), torch.tensor([3, N_ITEMS, 1]), torch.tensor([N_ITEMS, 4, 9])
+    pairs = Interaction({"user_id": users, "item_id": liked, "neg_item_id": other})
+    with torch.no_grad():
+        loss = model.calculate_loss(pairs)
+        scores = [model.predict(Interaction({"user_id": users, "item_id": items})) for items in (liked, other)]
+    assert float(loss) == pytest.approx(float(BPRLoss()(*scores)), rel=1e-6)
+
+
+def test_labels_have_the_cross_entropy_of_the_probability(open_model: OpenModel) -> None:
+    model = open_model(FedDeepFM, init_std=1.0).model
+    users, items, labels = torch.tensor([1, 2, 7]), torch.tensor([3, N_ITEMS, 1]), torch.tensor([1.0, 0.0, 1.0])
+    pairs = Interaction({"user_id": users, "item_id": items, "label": labels})
+    with torch.no_grad():
+        loss, probability = model.calculate_loss(pairs), model.predict(pairs).sigmoid()
+    expected = torch.nn.functional.binary_cross_entropy(probability, labels)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_recbole_counts_its_operations_on_a_copy_and_leaves_it_whole(open_model: OpenModel, kind: Any) -> None:
+    opened = open_model(kind)
+    before = {name: value.clone() for name, value in opened.model.state_dict().items()}
+    get_flops(opened.model, opened.train.dataset, opened.config["device"], None, construct_transform(opened.config))
+    after = opened.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    with torch.no_grad():
+        copied = copy.deepcopy(opened.model)
+        copied.user_rows.add_(1.0)
+    assert torch.equal(opened.model.user_rows, before["user_rows"])
 
 
 @pytest.mark.parametrize("kind", MODELS)
