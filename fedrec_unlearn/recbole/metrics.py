@@ -59,7 +59,8 @@ class AttackBAcc(_AttackMetric):
     """Balanced accuracy of the strongest attacker for each attribute: `attackbacc@gender`.
 
     The strongest is the one farthest from chance, 1/K for K classes, in either direction: an attacker that is reliably
-    wrong has found the attribute too. Smaller counts as better, down to chance.
+    wrong has found the attribute too. As `valid_metric` smaller counts as better, also below chance, where it is not:
+    let a ranking metric decide, and read this one by its distance from chance.
 
     Source: Brodersen et al. 2010, eq. 1.
     """
